@@ -1,0 +1,119 @@
+package controlapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// NewSandbox is the body of a create. A field that is not set is not sent: the
+// server refuses null.
+type NewSandbox struct {
+	TemplateID          string            `json:"templateID"`
+	Timeout             int32             `json:"timeout"`
+	AutoPause           *bool             `json:"autoPause,omitempty"`
+	AutoPauseMemory     *bool             `json:"autoPauseMemory,omitempty"`
+	AutoResume          *AutoResume       `json:"autoResume,omitempty"`
+	Secure              bool              `json:"secure,omitempty"` // gone from the v2 route
+	AllowInternetAccess *bool             `json:"allow_internet_access,omitempty"`
+	Network             *Network          `json:"network,omitempty"`
+	Metadata            map[string]string `json:"metadata,omitempty"`
+	EnvVars             map[string]string `json:"envVars,omitempty"`
+}
+
+// AutoResume says whether traffic wakes a paused sandbox.
+type AutoResume struct {
+	Enabled bool `json:"enabled"`
+}
+
+// Network is a sandbox's network configuration.
+type Network struct {
+	AllowPublicTraffic *bool    `json:"allowPublicTraffic,omitempty"`
+	AllowOut           []string `json:"allowOut,omitempty"`
+	DenyOut            []string `json:"denyOut,omitempty"`
+	MaskRequestHost    string   `json:"maskRequestHost,omitempty"`
+}
+
+// ConnectSandbox is the body of a connect.
+type ConnectSandbox struct {
+	Timeout int32 `json:"timeout"`
+	Memory  *bool `json:"memory,omitempty"`
+}
+
+// PauseSandbox is the body of a pause.
+type PauseSandbox struct {
+	Memory *bool `json:"memory,omitempty"`
+}
+
+// Sandbox is what create and connect answer.
+type Sandbox struct {
+	SandboxID          string `json:"sandboxID"`
+	TemplateID         string `json:"templateID"`
+	EnvdVersion        string `json:"envdVersion"`
+	EnvdAccessToken    string `json:"envdAccessToken"`    //nolint:gosec // a field of the answer
+	TrafficAccessToken string `json:"trafficAccessToken"` //nolint:gosec // a field of the answer
+	Domain             string `json:"domain"`
+}
+
+// Detail is a sandbox as info and the lists show it.
+type Detail struct {
+	SandboxID           string            `json:"sandboxID"`
+	TemplateID          string            `json:"templateID"`
+	Alias               string            `json:"alias"`
+	State               string            `json:"state"`
+	Metadata            map[string]string `json:"metadata"`
+	StartedAt           Time              `json:"startedAt"`
+	EndAt               Time              `json:"endAt"`
+	CPUCount            int               `json:"cpuCount"`
+	MemoryMB            int               `json:"memoryMB"`
+	DiskSizeMB          int               `json:"diskSizeMB"`
+	EnvdVersion         string            `json:"envdVersion"`
+	Domain              string            `json:"domain"`
+	Lifecycle           *Lifecycle        `json:"lifecycle"`
+	AllowInternetAccess *bool             `json:"allowInternetAccess"`
+	Network             *Network          `json:"network"`
+	VolumeMounts        []VolumeMount     `json:"volumeMounts"`
+}
+
+// Lifecycle says what happens to a sandbox at its timeout, and after it.
+type Lifecycle struct {
+	AutoResume bool   `json:"autoResume"`
+	OnTimeout  string `json:"onTimeout"`
+}
+
+// VolumeMount is a volume in a sandbox.
+type VolumeMount struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+}
+
+// Time is a time that may be missing, null or empty, which all mean unknown.
+type Time struct{ time.Time }
+
+// UnmarshalJSON reads RFC 3339.
+func (t *Time) UnmarshalJSON(b []byte) error {
+	var s *string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	if s == nil || *s == "" {
+		t.Time = time.Time{}
+		return nil
+	}
+	v, err := time.Parse(time.RFC3339Nano, *s)
+	if err != nil {
+		return fmt.Errorf("time %.40q is not in RFC 3339", *s)
+	}
+	t.Time = v
+	return nil
+}
+
+// seconds turns a duration into whole seconds, rounded up: a lifetime must never
+// be shorter than what was asked for.
+func seconds(d time.Duration) int32 {
+	s := d / time.Second
+	if d%time.Second > 0 {
+		s++
+	}
+	return int32(min(s, 1<<31-1)) //nolint:gosec // bounded by min
+}
