@@ -1,0 +1,191 @@
+package envd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/process"
+	"github.com/seed-09a7379d/e2b-go/internal/transport"
+)
+
+const (
+	// pingSeconds is how often envd shows that a quiet stream is alive. Values
+	// below 1 would crash it.
+	pingSeconds = "50"
+	// drainWait is how long a stream that has told its end may take to close.
+	drainWait = time.Second
+)
+
+// Command is a command to start.
+type Command struct {
+	Path    string
+	Args    []string
+	Env     map[string]string
+	Dir     string // "": the user's home
+	User    string // "": the default
+	Tag     string
+	Stdin   bool
+	Timeout time.Duration // of the process itself, kept by envd; 0: none
+}
+
+// A Stream is the events of one process.
+type Stream struct {
+	PID uint32
+
+	conn   connect.StreamingClientConn
+	frame  *Frame
+	cancel context.CancelCauseFunc
+	ctx    context.Context
+}
+
+// Start starts a command and returns once it runs. ctx and limit, if > 0, bound
+// that alone: the stream lives until Close. sink gets the output while Next
+// waits.
+func (c *Client) Start(ctx context.Context, limit time.Duration, cmd *Command, sink func(Pipe, []byte) error) (*Stream, error) {
+	msg := &process.StartRequest{
+		Process: &process.ProcessConfig{Cmd: cmd.Path, Args: cmd.Args, Envs: cmd.Env},
+		Stdin:   &cmd.Stdin,
+	}
+	if cmd.Dir != "" {
+		msg.Process.Cwd = &cmd.Dir
+	}
+	if cmd.Tag != "" {
+		msg.Tag = &cmd.Tag
+	}
+	req := request(c, msg, cmd.User)
+	if cmd.Timeout > 0 {
+		// envd kills the process when it passes, so it is set here and never
+		// derived from a ctx.
+		ms := max((cmd.Timeout+time.Millisecond-1)/time.Millisecond, 1)
+		req.Header().Set("Connect-Timeout-Ms", strconv.FormatInt(int64(ms), 10))
+	}
+	return open(ctx, limit, sink, req.Header(), func(ctx context.Context) (connect.StreamingClientConn, error) {
+		s, err := c.process.Start(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return s.Conn()
+	})
+}
+
+// Attach subscribes to a running process: output from now on, no replay.
+func (c *Client) Attach(ctx context.Context, limit time.Duration, pid uint32, sink func(Pipe, []byte) error) (*Stream, error) {
+	req := request(c, &process.ConnectRequest{Process: byPID(pid)}, "")
+	return open(ctx, limit, sink, req.Header(), func(ctx context.Context) (connect.StreamingClientConn, error) {
+		s, err := c.process.Connect(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return s.Conn()
+	})
+}
+
+// ErrNoEnd is returned when a stream ended without the event that it must end
+// with.
+var ErrNoEnd = errors.New("the stream ended before the command did")
+
+// open makes a stream and reads its first event.
+func open(ctx context.Context, limit time.Duration, sink func(Pipe, []byte) error, h http.Header,
+	call func(context.Context) (connect.StreamingClientConn, error),
+) (*Stream, error) {
+	h.Set("Keepalive-Ping-Interval", pingSeconds)
+	// connect-go would turn a deadline of ctx into one for the process.
+	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	opening, idle := transport.WithIdle(ctx, limit)
+	stop := context.AfterFunc(opening, func() { cancel(context.Cause(opening)) })
+	defer idle.Release()
+	defer stop() // first, so that the release cancels nothing
+
+	conn, err := call(life)
+	if err != nil {
+		err = causeOf(life, err)
+		cancel(nil)
+		return nil, err
+	}
+	s := &Stream{conn: conn, frame: &Frame{Sink: sink}, ctx: life, cancel: cancel}
+	for {
+		err := s.receive()
+		if err == nil && s.frame.Kind == Started && stop() {
+			s.PID = s.frame.PID
+			return s, nil
+		}
+		if err == nil && s.frame.Kind != Ended && life.Err() == nil {
+			continue // what comes before the start event is not for us
+		}
+		if err == nil {
+			err = causeOf(life, ErrNoEnd)
+		}
+		s.Close(nil)
+		return nil, err
+	}
+}
+
+// Next returns the kind of the next event, io.EOF after the end. Output has
+// gone to the sink by then.
+func (s *Stream) Next() (Kind, error) {
+	err := s.receive()
+	if err == nil && s.frame.SinkErr != nil {
+		err = &SinkError{s.frame.SinkErr}
+	}
+	return s.frame.Kind, err
+}
+
+// SinkError is an error of the reader of the output, not of the stream.
+type SinkError struct{ Err error }
+
+func (e *SinkError) Error() string { return "output: " + e.Err.Error() }
+
+func (e *SinkError) Unwrap() error { return e.Err }
+
+// End returns what the Ended event said.
+func (s *Stream) End() End { return s.frame.End }
+
+// Drain reads up to the end frame, so that the connection can be used again.
+func (s *Stream) Drain() {
+	t := time.AfterFunc(drainWait, func() { s.cancel(nil) })
+	defer t.Stop()
+	s.frame.Sink = nil
+	for s.receive() == nil {
+	}
+	s.Close(nil)
+}
+
+// Close ends the stream, not the process. cause is what Next returns then; it
+// may be called at any time and more than once.
+func (s *Stream) Close(cause error) {
+	s.cancel(cause)
+	_ = s.conn.CloseResponse()
+}
+
+// Interrupt ends a Next that is waiting in another goroutine.
+func (s *Stream) Interrupt(cause error) { s.cancel(cause) }
+
+func (s *Stream) receive() error {
+	err := s.conn.Receive(s.frame)
+	if err == nil || errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && isEnd(err) {
+		return err
+	}
+	return causeOf(s.ctx, err)
+}
+
+// isEnd reports the clean end that connect-go tells with a bare io.EOF.
+func isEnd(err error) bool {
+	_, isConnect := errors.AsType[*connect.Error](err)
+	return !isConnect
+}
+
+// causeOf returns what ended ctx if something did, else err.
+func causeOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+	}
+	return err
+}

@@ -1,0 +1,182 @@
+// Package interpreter speaks to the code interpreter inside a sandbox.
+package interpreter
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/seed-09a7379d/e2b-go/internal/transport"
+)
+
+// Config is what a Client is made of.
+type Config struct {
+	BaseURL   *url.URL
+	Header    http.Header
+	Transport http.RoundTripper // HTTP/1.1: only a closed connection interrupts the code
+}
+
+// A Client runs code in the contexts of one sandbox.
+type Client struct {
+	cfg  Config
+	http *http.Client
+}
+
+// New returns a Client. It makes no request.
+func New(cfg Config) *Client {
+	return &Client{cfg: cfg, http: &http.Client{Transport: cfg.Transport, CheckRedirect: transport.CheckRedirect}}
+}
+
+// Code is what to run, and where.
+type Code struct {
+	Code      string            `json:"code"`
+	ContextID string            `json:"context_id,omitempty"`
+	Language  string            `json:"language,omitempty"`
+	Env       map[string]string `json:"env_vars,omitempty"`
+}
+
+// The types of line that matter to a client. Others are ignored.
+const (
+	TypeCount     = "number_of_executions"
+	TypeStdout    = "stdout"
+	TypeStderr    = "stderr"
+	TypeResult    = "result"
+	TypeError     = "error"
+	TypeKeepalive = "keepalive"
+	TypeEnd       = "end_of_execution"
+)
+
+// A Line is one line of an answer.
+type Line struct {
+	Type      string `json:"type"`
+	Text      string `json:"text"`
+	Count     int    `json:"execution_count"`
+	Main      bool   `json:"is_main_result"`
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Traceback string `json:"traceback"`
+}
+
+// ErrNoEnd is returned for an answer without end_of_execution.
+var ErrNoEnd = errors.New("the answer ended before the execution did")
+
+// An Execution is code that runs.
+type Execution struct {
+	body io.ReadCloser
+	r    *bufio.Reader
+	long []byte // a line that does not fit into r's buffer
+	done bool
+
+	release func()
+}
+
+// Execute starts code and returns once the server has taken it. The end of ctx,
+// also after that, and Close before the end interrupt the code. limit, if > 0,
+// bounds the wait for the server to take it.
+func (c *Client) Execute(ctx context.Context, limit time.Duration, code *Code) (*Execution, error) {
+	b, err := json.Marshal(code)
+	if err != nil {
+		return nil, err
+	}
+	ctx, idle := transport.WithIdle(ctx, limit)
+	e, err := c.execute(ctx, b)
+	if err != nil {
+		idle.Release()
+		return nil, err
+	}
+	idle.Stop()
+	e.release = idle.Release
+	return e, nil
+}
+
+func (c *Client) execute(ctx context.Context, b []byte) (*Execution, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, transport.Join(c.cfg.BaseURL, "execute").String(), bytes.NewReader(b))
+	if err != nil {
+		return nil, transport.Cause(err)
+	}
+	for name, values := range c.cfg.Header {
+		req.Header[name] = values
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, transport.Cause(err)
+	}
+	if resp.StatusCode >= 300 {
+		defer resp.Body.Close()                                             //nolint:errcheck // read as far as it matters
+		body, _, _ := transport.ReadBody(resp.Body, transport.MaxErrorBody) //nolint:errcheck // what came of it is enough
+		return nil, transport.NewStatusError(resp.StatusCode, req.Header, resp.Header, body)
+	}
+	return &Execution{body: resp.Body, r: bufio.NewReaderSize(resp.Body, 32<<10)}, nil
+}
+
+// Next reads the next line into l. After the line that ends the execution it
+// returns io.EOF; an answer that stops before it is ErrNoEnd.
+func (e *Execution) Next(l *Line) error {
+	for {
+		if e.done {
+			// Read on to the end of the body, so that the connection can be used again.
+			_, _ = io.Copy(io.Discard, io.LimitReader(e.r, 64<<10))
+			return io.EOF
+		}
+		b, err := e.line()
+		if len(bytes.TrimSpace(b)) > 0 {
+			*l = Line{}
+			if jerr := json.Unmarshal(b, l); jerr != nil {
+				if err == nil {
+					return fmt.Errorf("line of the interpreter cannot be read: %s", transport.Clean(jerr.Error(), false))
+				}
+				return noEnd(err) // cut in the middle
+			}
+			e.done = l.Type == TypeEnd
+			return nil
+		}
+		if err != nil {
+			return noEnd(err)
+		}
+	}
+}
+
+func noEnd(err error) error {
+	if errors.Is(err, io.EOF) {
+		return ErrNoEnd
+	}
+	return fmt.Errorf("%w: %w", ErrNoEnd, err)
+}
+
+// line returns the next line, of any length. It is valid until the next call.
+func (e *Execution) line() ([]byte, error) {
+	b, err := e.r.ReadSlice('\n')
+	if !errors.Is(err, bufio.ErrBufferFull) {
+		return b, err
+	}
+	e.long = e.long[:0]
+	for errors.Is(err, bufio.ErrBufferFull) {
+		e.long = append(e.long, b...)
+		b, err = e.r.ReadSlice('\n')
+	}
+	e.long = append(e.long, b...)
+	b = e.long
+	if cap(e.long) > 1<<20 {
+		e.long = nil // do not keep the room of one plot for the rest of the stream
+	}
+	return b, err
+}
+
+// Close ends the execution: before its end that closes the connection, which
+// interrupts the code.
+func (e *Execution) Close() error {
+	defer e.release()
+	return e.body.Close()
+}
