@@ -1,0 +1,467 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-09a7379d/e2b-go/internal/envd"
+	"github.com/seed-09a7379d/e2b-go/internal/interpreter"
+	"github.com/seed-09a7379d/e2b-go/internal/transport"
+)
+
+// CodeOptions says how to run code. The zero value runs it as Python in the
+// context that every sandbox has from its start.
+type CodeOptions struct {
+	// Language selects the default context of a language, as "python",
+	// "javascript", "typescript", "bash" or "r". "" means "python".
+	Language string
+	// Env is set for this execution alone. The interpreter pastes the values into
+	// the code, so they are escaped for python, javascript, typescript, bash, r and
+	// java; for other languages a value that would need it is refused.
+	Env map[string]string
+	// Timeout bounds the execution, from when it is sent. 0 means no limit. The
+	// code is then interrupted, as when ctx ends.
+	Timeout time.Duration
+	// Stdout and Stderr get the output as it comes; nil means that it is collected.
+	// A writer's error interrupts the code.
+	Stdout, Stderr io.Writer
+	// MaxOutput is how many bytes are collected of each stream. 0 means 64 MiB.
+	MaxOutput int64
+}
+
+// Execution is what running code left.
+type Execution struct {
+	// Count is the number of the execution in its context. It starts again at 1
+	// when the context was restarted.
+	Count int
+	// Results are the value of the last expression and what the code displayed.
+	Results []CodeResult
+	// Stdout and Stderr are what was collected. In bash all output is in Stdout.
+	Stdout, Stderr                   string
+	StdoutTruncated, StderrTruncated bool
+	// Error is the exception that ended the code; nil if none did. An exception is
+	// not an error of RunCode.
+	Error *ExecutionError
+	// Errors are all that the interpreter reported, Error among them.
+	Errors []ExecutionError
+}
+
+// Text returns the value of the last expression as text, "" if there is none.
+func (e *Execution) Text() string {
+	if e == nil {
+		return ""
+	}
+	for _, r := range e.Results {
+		if r.Main {
+			return r.Text
+		}
+	}
+	return ""
+}
+
+// CodeResult is a value that code produced.
+type CodeResult struct {
+	Text string // "" for a value without a text form
+	Main bool   // the value of the last expression, not something displayed
+}
+
+// ExecutionError is an exception in the code that ran.
+type ExecutionError struct {
+	Name      string // as "ZeroDivisionError"; "" in bash
+	Value     string // its message; the exit status in bash
+	Traceback string
+}
+
+// Error returns name and message.
+func (e *ExecutionError) Error() string { return strings.TrimPrefix(e.Name+": "+e.Value, ": ") }
+
+var opCode = operation{name: "run code", notFound: ErrNotFound}
+
+// RunCode runs code in the sandbox's interpreter, which the template must have
+// ("code-interpreter" does), and waits for its end. Variables, imports and the
+// working directory stay for the next call, also over Pause and Connect. The code
+// runs as root.
+//
+// An exception in the code is Execution.Error, not an error. With an error the
+// Execution holds what came until then, and is nil if nothing had begun.
+//
+// Calls in one context run one after another. ctx bounds everything, the wait
+// for earlier calls too. When it ends the code is interrupted: Python, bash and R
+// keep their variables, JavaScript and TypeScript lose them. The next call first
+// makes sure that the interrupted code has really ended, which takes a moment
+// then.
+//
+// Errors: ErrCommandTimeout, ErrInterpreter (the kernel died or was restarted:
+// variables are gone), ErrPortClosed (the template has no interpreter, or it
+// still starts), ErrSandboxNotRunning, ErrStreamInterrupted, ErrNotSupported (the
+// interpreter lacks the language), ErrInvalidArgument.
+//
+// See https://e2b.dev/docs/code-interpreting.
+func (s *Sandbox) RunCode(ctx context.Context, code string, opts *CodeOptions) (*Execution, error) {
+	var o CodeOptions
+	if opts != nil {
+		o = *opts
+	}
+	o.Language = normalLanguage(o.Language)
+	env, err := o.check()
+	if err != nil {
+		return nil, err
+	}
+	bound, release := s.bound(ctx, 0)
+	defer release()
+	gates := &s.client.contexts
+	gate, err := gates.enter(bound, gateKey{s.id, o.Language})
+	if err != nil {
+		return nil, s.dataError(ctx, opCode, context.Cause(bound), false)
+	}
+	defer gates.leave(gate)
+
+	limit := s.client.openLimit(ctx)
+	client := s.state.Load().code
+	send := &interpreter.Code{Code: code, Env: env, Language: o.Language}
+	if o.Language == "python" {
+		send.Language = "" // the default context, also on servers with another name for it
+	}
+	if err := gate.settle(bound, client, limit, send.Language); err != nil {
+		return nil, s.dataError(ctx, opCode, ended(bound, err), false)
+	}
+	run := bound
+	if o.Timeout > 0 {
+		var cancel context.CancelFunc
+		run, cancel = context.WithTimeoutCause(bound, o.Timeout, ErrCommandTimeout)
+		defer cancel()
+	}
+	x, err := client.Execute(run, limit, send)
+	if err != nil {
+		if _, answered := errors.AsType[*transport.StatusError](err); !answered && lost(err) {
+			gate.doubt(interrupted)
+		}
+		return nil, s.dataError(ctx, opCode, ended(run, err), false)
+	}
+	defer x.Close() //nolint:errcheck // at its end, or to interrupt it
+	r := newCodeReader(&o)
+	err = r.read(x)
+	switch {
+	case err != nil:
+		gate.doubt(interrupted)
+		return r.execution(), s.dataError(ctx, opCode, ended(run, err), true)
+	case r.infra != nil:
+		gate.doubt(restarted)
+		e := &opError{op: opCode.name, sandboxID: s.id, detail: r.infra.Error(), errs: []error{ErrInterpreter}}
+		return r.execution(), e
+	}
+	return r.execution(), nil
+}
+
+// check refuses options before any request, and returns the variables as they
+// must be sent.
+func (o *CodeOptions) check() (map[string]string, error) {
+	switch {
+	case !transport.ValidHeader(o.Language) || len(o.Language) > 64:
+		return nil, invalid(opCode.name, "Language", "is none: %.80q", o.Language)
+	case o.Timeout < 0:
+		return nil, invalid(opCode.name, "Timeout", "is negative")
+	case o.MaxOutput < 0:
+		return nil, invalid(opCode.name, "MaxOutput", "is negative")
+	}
+	if name, bad := badEnv(o.Env); bad {
+		return nil, invalid(opCode.name, "Env", "has a name or value that no process can have: %.40q", name)
+	}
+	if len(o.Env) == 0 {
+		return nil, nil
+	}
+	env := make(map[string]string, len(o.Env))
+	for name, value := range o.Env {
+		if strings.ContainsAny(name, "'\"\\\n\r $`") {
+			return nil, invalid(opCode.name, "Env", "has a name that cannot be pasted into code: %.40q", name)
+		}
+		escaped, ok := escapeEnv(o.Language, value)
+		if !ok {
+			return nil, invalid(opCode.name, "Env", "has a value for %.40q that cannot be pasted into %s", name, o.Language)
+		}
+		env[name] = escaped
+	}
+	return env, nil
+}
+
+var (
+	singleQuoted = strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", `\n`, "\r", `\r`)
+	doubleQuoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`)
+	shellQuoted  = strings.NewReplacer(`'`, `'\''`)
+)
+
+// escapeEnv makes value safe for the quotes that the interpreter puts around it.
+func escapeEnv(language, value string) (string, bool) {
+	switch language {
+	case "python", "javascript", "typescript":
+		return singleQuoted.Replace(value), true
+	case "bash":
+		return shellQuoted.Replace(value), true
+	case "r", "java":
+		return doubleQuoted.Replace(value), true
+	}
+	return value, !strings.ContainsAny(value, "'\"\\\n\r`$")
+}
+
+// normalLanguage maps the names that mean the same context to one.
+func normalLanguage(s string) string {
+	switch s = strings.ToLower(strings.TrimSpace(s)); s {
+	case "", "py", "python3":
+		return "python"
+	case "js":
+		return "javascript"
+	case "ts":
+		return "typescript"
+	}
+	return s
+}
+
+// codeReader builds an Execution from its lines.
+type codeReader struct {
+	e              Execution
+	stdout, stderr output
+	infra          *ExecutionError // the first that the interpreter made itself
+}
+
+func newCodeReader(o *CodeOptions) *codeReader {
+	limit := o.MaxOutput
+	if limit == 0 {
+		limit = DefaultMaxOutput
+	}
+	room := int(min(limit, 1<<46))
+	return &codeReader{
+		stdout: output{w: o.Stdout, collect: true, max: room},
+		stderr: output{w: o.Stderr, collect: true, max: room},
+	}
+}
+
+func (r *codeReader) read(x *interpreter.Execution) error {
+	var l interpreter.Line
+	for {
+		if err := x.Next(&l); err != nil {
+			if errors.Is(err, io.EOF) && !errors.Is(err, interpreter.ErrNoEnd) {
+				return nil
+			}
+			return err
+		}
+		if err := r.line(&l); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *codeReader) line(l *interpreter.Line) error {
+	switch l.Type {
+	case interpreter.TypeCount:
+		r.e.Count = l.Count
+	case interpreter.TypeStdout:
+		return sinkError(r.stdout.write([]byte(l.Text)))
+	case interpreter.TypeStderr:
+		return sinkError(r.stderr.write([]byte(l.Text)))
+	case interpreter.TypeResult:
+		r.e.Results = append(r.e.Results, CodeResult{Text: l.Text, Main: l.Main})
+	case interpreter.TypeError:
+		e := ExecutionError{Name: l.Name, Value: l.Value, Traceback: l.Traceback}
+		r.e.Errors = append(r.e.Errors, e)
+		if r.infra == nil && e.Traceback == "" && slices.Contains(syntheticErrors, e.Name) {
+			r.infra = &e
+		}
+	}
+	return nil
+}
+
+// syntheticErrors are the names of errors that the interpreter's server makes
+// about itself.
+var syntheticErrors = []string{"ContextRestarting", "WebSocketError", "UnexpectedEndOfExecution", "ExecutionAborted"}
+
+func (r *codeReader) execution() *Execution {
+	r.e.Stdout, r.e.StdoutTruncated = string(r.stdout.buf), r.stdout.truncated
+	r.e.Stderr, r.e.StderrTruncated = string(r.stderr.buf), r.stderr.truncated
+	for i := range r.e.Errors {
+		if !slices.Contains(syntheticErrors, r.e.Errors[i].Name) || r.e.Errors[i].Traceback != "" {
+			r.e.Error = &r.e.Errors[i]
+			break
+		}
+	}
+	return &r.e
+}
+
+// contextGates lets one call at a time into each code context. The interpreter
+// has a queue of its own, but a call that waits there behind one that is
+// cancelled may hang for ever; and what a cancelled call left must be known to
+// the next, also through another handle.
+type contextGates struct {
+	mu sync.Mutex
+	m  map[gateKey]*contextGate
+}
+
+type gateKey struct{ sandbox, context string }
+
+type contextGate struct {
+	key  gateKey
+	refs int           // under contextGates.mu
+	turn chan struct{} // holds one token while nobody is in
+	left doubt         // of the one who is in
+}
+
+// doubt is what a call left in a context that the next has to wait out.
+type doubt int
+
+const (
+	clean       doubt = iota
+	interrupted       // the code may still run, and swallow what is sent
+	restarted         // the kernel boots, and must not be interrupted
+)
+
+// maxDoubts bounds the contexts that are remembered though nobody uses them: a
+// sandbox that timed out is never heard of again.
+const maxDoubts = 4096
+
+func (g *contextGates) enter(ctx context.Context, key gateKey) (*contextGate, error) {
+	g.mu.Lock()
+	gate := g.m[key]
+	if gate == nil {
+		if g.m == nil {
+			g.m = make(map[gateKey]*contextGate)
+		}
+		gate = &contextGate{key: key, turn: make(chan struct{}, 1)}
+		gate.turn <- struct{}{}
+		g.m[key] = gate
+		g.evict()
+	}
+	gate.refs++
+	g.mu.Unlock()
+	select {
+	case <-gate.turn:
+		return gate, nil
+	case <-ctx.Done():
+		g.drop(gate)
+		return nil, ctx.Err()
+	}
+}
+
+func (g *contextGates) leave(gate *contextGate) {
+	gate.turn <- struct{}{}
+	g.drop(gate)
+}
+
+// drop forgets a gate that nobody is at and that left nothing to remember.
+func (g *contextGates) drop(gate *contextGate) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	// With no refs left nobody is in, so left is not being written.
+	if gate.refs--; gate.refs == 0 && gate.left == clean && g.m[gate.key] == gate {
+		delete(g.m, gate.key)
+	}
+}
+
+// evict makes room, under mu.
+func (g *contextGates) evict() {
+	for key, gate := range g.m {
+		if len(g.m) <= maxDoubts {
+			return
+		}
+		if gate.refs == 0 && gate.left != clean {
+			delete(g.m, key)
+		}
+	}
+}
+
+// forget drops what is known of a sandbox that is being killed.
+func (g *contextGates) forget(sandbox string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for key, gate := range g.m {
+		if key.sandbox == sandbox && gate.refs == 0 {
+			delete(g.m, key)
+		}
+	}
+}
+
+func (gate *contextGate) doubt(d doubt) { gate.left = max(gate.left, d) }
+
+const (
+	probeFirst   = 1500 * time.Millisecond // after a restart, when a kernel may not be asked yet
+	probeLimit   = time.Second
+	probeBooting = 5 * time.Second // a shorter one could interrupt the boot
+	probePause   = 250 * time.Millisecond
+)
+
+// settle makes sure that a context in doubt takes code again. Empty code has no
+// effect, so it is sent until one such call has ended: the interrupt of a
+// cancelled call reaches the kernel after its connection is gone, and what was
+// sent in between is swallowed without an answer.
+func (gate *contextGate) settle(ctx context.Context, c *interpreter.Client, limit time.Duration, language string) error {
+	if gate.left == clean {
+		return nil
+	}
+	ctx, idle := transport.WithIdle(ctx, limit)
+	defer idle.Release()
+	for {
+		wait, budget := probePause, probeLimit
+		if gate.left == restarted {
+			if err := sleep(ctx, probeFirst); err != nil {
+				return err
+			}
+			budget = probeBooting
+		}
+		d, err := probeContext(ctx, c, budget, language)
+		if err == nil {
+			if gate.left = d; d == clean {
+				return nil
+			}
+			continue
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if _, answered := errors.AsType[*transport.StatusError](err); answered {
+			return err
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+func probeContext(ctx context.Context, c *interpreter.Client, budget time.Duration, language string) (doubt, error) {
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	x, err := c.Execute(ctx, 0, &interpreter.Code{Language: language})
+	if err != nil {
+		return 0, err
+	}
+	defer x.Close() //nolint:errcheck // at its end, or given up
+	r := newCodeReader(&CodeOptions{MaxOutput: 1})
+	if err := r.read(x); err != nil {
+		return 0, err
+	}
+	if r.infra != nil {
+		return restarted, nil
+	}
+	return clean, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// sinkError marks an error of the caller's writer.
+func sinkError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &envd.SinkError{Err: err}
+}

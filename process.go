@@ -1,0 +1,281 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/seed-09a7379d/e2b-go/internal/envd"
+)
+
+// A Process is a command that runs in a sandbox. It reads the command's output
+// in a goroutine of its own until the command ends or Close is called. It is safe
+// for concurrent use.
+type Process struct {
+	s      *Sandbox
+	op     operation
+	pid    int
+	ctx    context.Context // ends with the Process
+	cancel context.CancelCauseFunc
+	stop   func() bool // unhooks ctx from the handle's gate
+
+	stdout, stderr output
+	tail           []byte // of the standard error
+	lost           error  // the first stream broke before its start event
+
+	done chan struct{} // closed when res and err are final
+	res  *Result
+	err  error
+}
+
+// output is where one stream of a command goes.
+type output struct {
+	w         io.Writer
+	collect   bool
+	max       int
+	buf       []byte
+	truncated bool
+}
+
+func (o *output) write(p []byte) error {
+	if o.w != nil {
+		n, err := o.w.Write(p)
+		if err == nil && n < len(p) {
+			err = io.ErrShortWrite
+		}
+		return err
+	}
+	if !o.collect {
+		return nil
+	}
+	if room := o.max - len(o.buf); len(p) > room {
+		p, o.truncated = p[:room], true
+	}
+	o.buf = append(o.buf, p...)
+	return nil
+}
+
+// maxTail is how much of the standard error an ExitError shows.
+const maxTail = 4 << 10
+
+func (s *Sandbox) newProcess(op operation, o *RunOptions, collect bool) *Process {
+	limit := o.MaxOutput
+	if limit == 0 {
+		limit = DefaultMaxOutput
+	}
+	limit = min(limit, 1<<46) // for int on 64 bits; less on 32
+	p := &Process{
+		s: s, op: op, done: make(chan struct{}),
+		stdout: output{w: o.Stdout, collect: collect, max: int(limit)},
+		stderr: output{w: o.Stderr, collect: collect, max: int(limit)},
+	}
+	gate := s.gate.Load()
+	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	p.stop = context.AfterFunc(gate.ctx, func() { p.cancel(context.Cause(gate.ctx)) })
+	return p
+}
+
+// abandon lets go of a Process that never began.
+func (p *Process) abandon() {
+	p.stop()
+	p.cancel(nil)
+}
+
+// bound returns the caller's ctx, ended also by the end of p.
+func (p *Process) bound(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// sink takes the output of the command.
+func (p *Process) sink(from envd.Pipe, b []byte) error {
+	if from == envd.Stdout {
+		return p.stdout.write(b)
+	}
+	if len(b) >= maxTail {
+		p.tail = append(p.tail[:0], b[len(b)-maxTail:]...)
+	} else {
+		if over := len(p.tail) + len(b) - maxTail; over > 0 {
+			p.tail = p.tail[:copy(p.tail, p.tail[over:])]
+		}
+		p.tail = append(p.tail, b...)
+	}
+	return p.stderr.write(b)
+}
+
+func (p *Process) begin(stream *envd.Stream) {
+	p.pid = int(stream.PID)
+	go func() {
+		defer p.cancel(nil)
+		defer p.stop()
+		defer close(p.done)
+		p.finish(p.follow(stream))
+	}()
+}
+
+// follow reads a stream to its end.
+func (p *Process) follow(stream *envd.Stream) (envd.End, error) {
+	stop := context.AfterFunc(p.ctx, func() { stream.Interrupt(context.Cause(p.ctx)) })
+	defer stop()
+	for {
+		kind, err := stream.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			stream.Close(nil)
+			return envd.End{}, envd.ErrNoEnd
+		case err != nil:
+			stream.Close(nil)
+			return envd.End{}, err
+		case kind == envd.Ended:
+			end := stream.End()
+			stream.Drain()
+			return end, nil
+		}
+	}
+}
+
+// finish turns the end of the stream into the result. When the stream broke and
+// the sandbox still runs, it attaches to the command once more to learn its end;
+// it never starts it again.
+func (p *Process) finish(end envd.End, err error) {
+	broken := p.lost
+	if err != nil && broken == nil && p.ctx.Err() == nil && !isAnswer(err) {
+		var running bool
+		broken, running = p.s.interrupted(p.ctx, p.op, err)
+		if !running {
+			p.err = broken
+		} else if stream, aerr := p.s.state.Load().envd.Attach(p.ctx, p.s.client.timeout, uint32(p.pid), p.sink); aerr == nil { //nolint:gosec // from a uint32
+			end, err = p.follow(stream)
+		}
+	}
+	p.res = &Result{
+		ExitCode: -1, Incomplete: broken != nil,
+		Stdout: p.stdout.buf, StdoutTruncated: p.stdout.truncated,
+		Stderr: p.stderr.buf, StderrTruncated: p.stderr.truncated,
+	}
+	switch {
+	case p.err != nil:
+	case err != nil && broken != nil:
+		p.err = broken
+	case err != nil:
+		p.err = p.s.dataError(p.ctx, p.op, p.closed(err), true)
+	default:
+		p.res.ExitCode = int(end.ExitCode)
+		var exit error
+		if !end.Exited {
+			p.res.Signal = strings.TrimPrefix(end.Status, "signal: ")
+		}
+		if end.ExitCode != 0 || !end.Exited {
+			exit = &ExitError{PID: p.pid, ExitCode: p.res.ExitCode, Signal: p.res.Signal, Reason: end.Status, Stderr: p.tail}
+		}
+		switch {
+		case broken == nil:
+			p.err = exit
+		case exit == nil:
+			p.err = broken
+		default:
+			p.err = errors.Join(broken, exit)
+		}
+	}
+}
+
+// closed tells the end of p itself from what the stream made of it.
+func (p *Process) closed(err error) error {
+	if p.ctx.Err() != nil && !isAnswer(err) {
+		return context.Cause(p.ctx)
+	}
+	return err
+}
+
+// PID returns the process ID in the sandbox.
+func (p *Process) PID() int { return p.pid }
+
+// Wait waits for the command's end. ctx bounds the wait alone: Wait can give up
+// and be called again, and after the end it gives the same answer each time.
+//
+// Errors: *ExitError, ErrCommandTimeout, ErrSandboxNotRunning,
+// ErrStreamInterrupted, ErrClosed.
+func (p *Process) Wait(ctx context.Context) (*Result, error) {
+	select {
+	case <-p.done:
+		return p.result()
+	default:
+	}
+	select {
+	case <-p.done:
+		return p.result()
+	case <-ctx.Done():
+		return nil, &opError{op: "wait for command", sandboxID: p.s.id, errs: []error{ctx.Err()}}
+	}
+}
+
+// result is for after done.
+func (p *Process) result() (*Result, error) {
+	res := *p.res
+	return &res, p.err
+}
+
+// settle waits for the reader after a cancel, as far as a writer of the caller's
+// lets it.
+func (p *Process) settle() (*Result, error) {
+	t := time.NewTimer(killWait)
+	defer t.Stop()
+	select {
+	case <-p.done:
+		return p.result()
+	case <-t.C:
+		return nil, nil //nolint:nilnil // the caller has an error of its own
+	}
+}
+
+// Signal sends a signal; see Commands.Signal.
+func (p *Process) Signal(ctx context.Context, sig Signal) error {
+	return p.s.Commands.Signal(ctx, p.pid, sig)
+}
+
+// Kill sends SIGKILL to the command, not to its children. It returns false when
+// the command had ended. Wait then tells the end.
+func (p *Process) Kill(ctx context.Context) (bool, error) { return p.s.Commands.Kill(ctx, p.pid) }
+
+// killQuietly ends the command after its caller's ctx has.
+func (p *Process) killQuietly(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killWait)
+	defer cancel()
+	_, _ = p.Kill(ctx)
+}
+
+// Close disconnects from the command, which lives on; Commands.Attach finds it
+// again by its PID. A Wait that is under way ends with ErrClosed. Close may be
+// called again, and does nothing after the command's end.
+func (p *Process) Close() error {
+	p.cancel(ErrClosed)
+	return nil
+}
+
+// feed copies r to the command's standard input and closes it.
+func (p *Process) feed(ctx context.Context, r io.Reader) error {
+	h := p.s.state.Load()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 && h.envd.SendStdin(ctx, uint32(p.pid), buf[:n]) != nil { //nolint:gosec // from a uint32
+			// The command has ended, or closed its input; how it ended says more.
+			return nil
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			_ = h.envd.CloseStdin(ctx, uint32(p.pid)) //nolint:gosec // from a uint32
+			return nil
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return nil
+		}
+	}
+}
