@@ -1,0 +1,266 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/agent/mounts"
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/spawn"
+)
+
+// adopt makes the orphans among our descendants our children, so that they can be
+// found.
+func adopt() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become a subreaper: %w", err)
+	}
+	return nil
+}
+
+// startReaper collects orphans for as long as the process lives.
+func startReaper() { go spawn.Reap(nil) }
+
+// isolate turns the process, pid 1 of new namespaces, into that of a sandbox: with
+// cfg.Root as its root, and with nothing of the host but cfg.Binds.
+func isolate(cfg *Config) error {
+	// First of all: what is mounted from here on must not reach the host.
+	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := mount(cfg.Root, cfg.Root, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	for _, b := range cfg.Binds {
+		err := mount(b.Path, cfg.Root+b.Path, "", unix.MS_BIND|unix.MS_REC, "")
+		if b.Optional && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := mountDev(cfg.Root + "/dev"); err != nil {
+		return err
+	}
+	const harmless = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := mount("proc", cfg.Root+"/proc", "proc", harmless, ""); err != nil {
+		return err
+	}
+
+	// The old root is put on top of the new one, and taken off.
+	if err := os.Chdir(cfg.Root); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount the host's root: %w", err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+
+	if err := coverProc(); err != nil {
+		return err
+	}
+	if err := restrictMounts(cfg.Binds); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(Hostname)); err != nil {
+		return fmt.Errorf("set the host name: %w", err)
+	}
+	if cfg.OwnNetwork {
+		if err := raiseLoopback(); err != nil {
+			return err
+		}
+	}
+	return dropCapabilities()
+}
+
+func mount(source, target, fstype string, flags uintptr, data string) error {
+	if err := unix.Mount(source, target, fstype, flags, data); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", source, target, err)
+	}
+	return nil
+}
+
+// devices are those of the host that a sandbox has.
+var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
+
+// mountDev makes a /dev with the devices that programs need.
+func mountDev(dev string) error {
+	if err := mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=1m"); err != nil {
+		return err
+	}
+	for _, path := range devices {
+		target := filepath.Join(dev, filepath.Base(path))
+		// A namespace of an unprivileged user can have no device of its own.
+		f, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+		if err := mount(path, target, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{"pts", "shm"} {
+		if err := os.Mkdir(filepath.Join(dev, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := mount("devpts", dev+"/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"); err != nil {
+		return err
+	}
+	if err := mount("tmpfs", dev+"/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
+		return err
+	}
+	for name, target := range map[string]string{
+		"ptmx":   "pts/ptmx",
+		"fd":     "/proc/self/fd",
+		"stdin":  "/proc/self/fd/0",
+		"stdout": "/proc/self/fd/1",
+		"stderr": "/proc/self/fd/2",
+	} {
+		if err := os.Symlink(target, filepath.Join(dev, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restrictMounts makes all that is the host's read-only, and lets no device be
+// opened in the sandbox's own files.
+func restrictMounts(binds []Bind) error {
+	all, err := mounts.List()
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT)
+		switch {
+		case m.Path == "/":
+			flags |= unix.MS_NODEV
+		case slices.ContainsFunc(binds, func(b Bind) bool { return Below(m.Path, b.Path) }):
+			flags |= unix.MS_NODEV | unix.MS_RDONLY
+		case slices.Contains(devices, m.Path), Below(m.Path, "/proc") && m.Path != "/proc":
+			// Devices can be written to all the same, but their modes are not changed.
+			flags |= unix.MS_RDONLY
+		default:
+			continue
+		}
+		// What is left out would be taken away, which the kernel does not allow
+		// everyone; only what is about access times stays by itself.
+		for _, option := range m.Options {
+			flags |= mountFlags[option]
+		}
+		if err := mount("", m.Path, "", flags, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var mountFlags = map[string]uintptr{
+	"ro":     unix.MS_RDONLY,
+	"nosuid": unix.MS_NOSUID,
+	"nodev":  unix.MS_NODEV,
+	"noexec": unix.MS_NOEXEC,
+}
+
+// coverProc covers the parts of /proc that are not about the processes of the
+// namespace, since with them root of the sandbox would control or read the host:
+// by themselves, which restrictMounts makes read-only, or by nothing.
+func coverProc() error {
+	for name, cover := range map[string]string{
+		"/proc/sys":           "/proc/sys",
+		"/proc/sysrq-trigger": "/proc/sysrq-trigger",
+		"/proc/irq":           "/proc/irq",
+		"/proc/bus":           "/proc/bus",
+		"/proc/fs":            "/proc/fs",
+		"/proc/kcore":         "/dev/null",
+		"/proc/kmsg":          "/dev/null",
+		"/proc/keys":          "/dev/null",
+	} {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := mount(cover, name, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func raiseLoopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("raise the loopback interface: %w", err)
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		return fmt.Errorf("raise the loopback interface: %w", err)
+	}
+	return nil
+}
+
+// keptCapabilities is what root of a sandbox needs to feel as root. Whatever
+// could undo the isolation is not among it: mounting, making devices, tracing the
+// agent, opening files by handle, changing the network or the kernel.
+var keptCapabilities = []int{
+	unix.CAP_CHOWN,
+	unix.CAP_DAC_OVERRIDE,
+	unix.CAP_FOWNER,
+	unix.CAP_FSETID,
+	unix.CAP_KILL,
+	unix.CAP_SETGID,
+	unix.CAP_SETUID,
+	unix.CAP_SETPCAP,
+	unix.CAP_SETFCAP,
+	unix.CAP_NET_BIND_SERVICE,
+	unix.CAP_SYS_CHROOT,
+	unix.CAP_SYS_NICE,
+	unix.CAP_IPC_LOCK,
+	unix.CAP_IPC_OWNER,
+}
+
+// dropCapabilities keeps the programs that this thread starts from ever having
+// other capabilities than these. The agent keeps its own.
+func dropCapabilities() error {
+	for c := 0; c <= unix.CAP_LAST_CAP; c++ {
+		if slices.Contains(keptCapabilities, c) {
+			continue
+		}
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
+		if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: not known to this kernel
+			return fmt.Errorf("drop capability %d: %w", c, err)
+		}
+	}
+	// Inheritable ones would come back with the next program.
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("read capabilities: %w", err)
+	}
+	for i := range sets {
+		sets[i].Inheritable = 0
+	}
+	if err := unix.Capset(&header, &sets[0]); err != nil {
+		return fmt.Errorf("drop inheritable capabilities: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package box
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/agent/mounts"
+)
+
+func TestFindCgroup(t *testing.T) {
+	tmpfs := mounts.Mount{Root: "/", Path: "/sys/fs/cgroup", Type: "tmpfs"}
+	for name, c := range map[string]struct {
+		mounts      []mounts.Mount
+		memberships string
+		want        string // empty: an error
+	}{
+		"usual": {
+			[]mounts.Mount{{Root: "/", Path: "/sys/fs/cgroup", Type: "cgroup2"}},
+			"0::/user.slice/session-1.scope\n",
+			"/sys/fs/cgroup/user.slice/session-1.scope",
+		},
+		"hybrid": {
+			[]mounts.Mount{tmpfs, {Root: "/", Path: "/sys/fs/cgroup/unified", Type: "cgroup2"}},
+			"4:memory:/a\n0::/\n",
+			"/sys/fs/cgroup/unified",
+		},
+		"part is mounted": {
+			[]mounts.Mount{{Root: "/docker/1", Path: "/sys/fs/cgroup", Type: "cgroup2"}},
+			"0::/docker/1/x\n",
+			"/sys/fs/cgroup/x",
+		},
+		"that part": {
+			[]mounts.Mount{{Root: "/docker/1", Path: "/sys/fs/cgroup", Type: "cgroup2"}},
+			"0::/docker/1\n",
+			"/sys/fs/cgroup",
+		},
+		"another part": {
+			[]mounts.Mount{{Root: "/docker/1", Path: "/sys/fs/cgroup", Type: "cgroup2"}},
+			"0::/docker/10\n",
+			"",
+		},
+		"outside of the namespace": {
+			[]mounts.Mount{{Root: "/..", Path: "/sys/fs/cgroup", Type: "cgroup2"}},
+			"0::/\n",
+			"",
+		},
+		"version 1": {[]mounts.Mount{tmpfs}, "4:memory:/a\n", ""},
+		"none":      {nil, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := findCgroup(c.mounts, c.memberships)
+			require.Equal(t, c.want, got)
+			require.Equal(t, c.want == "", err != nil, "%v", err)
+		})
+	}
+}

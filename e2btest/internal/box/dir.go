@@ -1,0 +1,128 @@
+//go:build linux || darwin
+
+package box
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// dirPattern names the directories of nodes.
+	dirPattern = "e2btest-*"
+	// lockName, which is no ID of a sandbox, is the file in them that is locked as long as the owner lives. It says
+	// which control group belongs to the directory.
+	lockName = ".lock"
+)
+
+// An ownedDir is a directory that goes with its owner: if not by itself, since the
+// owner was killed, then by the next owner of one beside it.
+type ownedDir struct {
+	path string
+	lock *os.File
+}
+
+// newOwnedDir makes a directory in parent, for this user alone, and removes what
+// dead owners left there.
+func newOwnedDir(parent string) (*ownedDir, error) {
+	removeAbandoned(parent)
+	path, err := os.MkdirTemp(parent, dirPattern)
+	if err != nil {
+		return nil, err
+	}
+	// It gets its name when it is locked: nobody else may find it unlocked.
+	name := filepath.Join(path, lockName)
+	lock, err := os.OpenFile(name+".new", os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		err = os.Rename(name+".new", name)
+	}
+	if err != nil {
+		if lock != nil {
+			lock.Close()
+		}
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), os.RemoveAll(path))
+	}
+	return &ownedDir{path: path, lock: lock}, nil
+}
+
+// note writes down the control group that goes with the directory.
+func (d *ownedDir) note(cgroup string) error {
+	_, err := d.lock.WriteAt([]byte(cgroup), 0)
+	return err
+}
+
+// remove removes the directory.
+func (d *ownedDir) remove() error {
+	return errors.Join(removeTree(d.path), d.lock.Close())
+}
+
+func removeAbandoned(parent string) {
+	locks, err := filepath.Glob(filepath.Join(escapeGlob(parent), dirPattern, lockName))
+	if err != nil {
+		return
+	}
+	for _, name := range locks {
+		removeIfAbandoned(filepath.Dir(name))
+	}
+}
+
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// removeIfAbandoned removes the directory of a node if its owner is dead. What
+// fails is left to the next one.
+func removeIfAbandoned(dir string) {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil || int(st.Uid) != os.Geteuid() {
+		return
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return
+	}
+	defer lock.Close()
+	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return
+	}
+	group := make([]byte, 4096)
+	n, _ := lock.ReadAt(group, 0) // it ends with io.EOF
+	removeAbandonedCgroup(string(group[:n]), filepath.Base(dir))
+	_ = removeTree(dir)
+}
+
+// removeTree removes the directory with everything in it, also what its modes
+// protect.
+func removeTree(dir string) error {
+	// The mounts of a sandbox are seen by nobody else. If they were, the files of the
+	// host would be removed here.
+	if err := checkNoMounts(dir); err != nil {
+		return err
+	}
+	if os.RemoveAll(dir) == nil {
+		return nil
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			return os.Chmod(path, 0o700) // before it is read
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(dir)
+}

@@ -1,0 +1,24 @@
+// Package box is the local runtime: a node that runs each sandbox as a child
+// process of the emulator. On Linux, where the kernel allows it, that is the first
+// process of own namespaces, with an own root, own processes and an own network;
+// elsewhere it is a plain process in a private directory.
+package box
+
+import "log/slog"
+
+// Options configures New. The zero value is useful.
+type Options struct {
+	// Dir is where the directory for the files of the sandboxes is made. Empty: in
+	// the system's directory for temporary files.
+	Dir string
+	// HostNetwork lets sandboxes use the network of the host.
+	HostNetwork bool
+	// RequireIsolation makes New fail where sandboxes cannot be isolated.
+	RequireIsolation bool
+	// NoIsolation runs plain processes also where sandboxes can be isolated.
+	NoIsolation bool
+	// NoCgroup stops processes by signals also where control groups can freeze them.
+	NoCgroup bool
+	// Logger may be nil.
+	Logger *slog.Logger
+}

@@ -1,0 +1,3 @@
+package box_test
+
+const hasNamespaces = true

@@ -1,0 +1,52 @@
+// Package node says what the emulated control plane asks of the machine that
+// runs its sandboxes. The local runtime answers with real processes.
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+)
+
+// The ports that every sandbox has of its own.
+const (
+	EnvdPort        = 49983
+	InterpreterPort = 49999
+)
+
+// ErrPortClosed is returned by Dial when nothing listens on the port.
+var ErrPortClosed = errors.New("node: port is not open")
+
+// Spec is what a sandbox is started with.
+type Spec struct {
+	ID          string
+	Template    string
+	Env         map[string]string // sandbox-wide variables
+	AccessToken string            // of envd; empty: envd is open to everyone
+	EnvdVersion string
+}
+
+// A Node starts sandboxes.
+type Node interface {
+	// Start boots a fresh sandbox and returns once its envd answers. ctx bounds
+	// the boot only.
+	Start(ctx context.Context, spec Spec) (Sandbox, error)
+	// Close kills every sandbox and removes their files.
+	Close() error
+}
+
+// A Sandbox is one machine of a Node. Pause, Resume and Kill are never called
+// at the same time; Dial may be called at any time.
+type Sandbox interface {
+	// Pause freezes all processes of the sandbox, also daemonised ones. With
+	// keepMemory false it ends them and keeps the files alone.
+	Pause(ctx context.Context, keepMemory bool) error
+	// Resume undoes Pause. With reboot true, and always after a pause that did
+	// not keep memory, it boots from the files.
+	Resume(ctx context.Context, reboot bool) error
+	// Kill ends the sandbox and removes its files. It may be called again.
+	Kill() error
+	// Dial connects to a TCP port inside. It returns ErrPortClosed when nothing
+	// listens there.
+	Dial(ctx context.Context, port int) (net.Conn, error)
+}
