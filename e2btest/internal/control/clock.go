@@ -1,0 +1,21 @@
+package control
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// A clock is the real clock with an offset that only grows.
+type clock struct {
+	offset atomic.Int64
+}
+
+// Now returns the emulator's time.
+func (c *clock) Now() time.Time {
+	return time.Now().Add(time.Duration(c.offset.Load()))
+}
+
+// add moves the clock forward.
+func (c *clock) add(d time.Duration) {
+	c.offset.Add(int64(d))
+}

@@ -1,0 +1,157 @@
+package control
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
+)
+
+// Options configures a Server.
+type Options struct {
+	Node      node.Node  // closed by the caller, after the Server
+	Teams     []Team     // at least one
+	Templates []Template // default: DefaultTemplates
+	Routes    Routes
+	Logger    *slog.Logger // default: none
+}
+
+// A Server is the control plane. It is an http.Handler for its REST routes and
+// a proxy.Router for traffic to the sandboxes.
+type Server struct {
+	node      node.Node
+	keys      map[string]*Team
+	templates []*Template
+	routes    []route
+	log       *slog.Logger
+	secret    [32]byte // of the tokens
+
+	clock     clock
+	advancing sync.Mutex // held by Advance
+
+	// ctx ends with the server. What goes on whether or not a client waits for it,
+	// such as a pause, runs under it.
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // the evictor and all that runs under ctx
+	wake   chan struct{}  // tells the evictor that a deadline became earlier or the clock moved
+
+	mu       sync.Mutex
+	closed   bool
+	live     map[string]*sandbox  // by ID
+	stored   map[string]*snapshot // by ID; a sandbox that runs again keeps its snapshot
+	starts   map[string]*start    // by ID: snapshots that are being resumed
+	creating map[*Team]int        // sandboxes that are being created
+}
+
+// New starts a control plane. Close ends it.
+func New(opts Options) *Server {
+	s := &Server{
+		node:     opts.Node,
+		keys:     make(map[string]*Team),
+		routes:   routesOf(opts.Routes),
+		log:      opts.Logger,
+		wake:     make(chan struct{}, 1),
+		live:     make(map[string]*sandbox),
+		stored:   make(map[string]*snapshot),
+		starts:   make(map[string]*start),
+		creating: make(map[*Team]int),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	for _, team := range opts.Teams {
+		for _, key := range team.Keys {
+			s.keys[key] = &team
+		}
+	}
+	templates := opts.Templates
+	if templates == nil {
+		templates = DefaultTemplates()
+	}
+	for _, t := range templates {
+		s.templates = append(s.templates, t.withDefaults())
+	}
+	_, _ = rand.Read(s.secret[:]) // never fails
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.wg.Go(s.evict)
+	return s
+}
+
+// Close cuts all streams, ends what is under way and waits for it. It leaves
+// the sandboxes to their node. It may be called again.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	for _, sb := range s.live {
+		sb.run.End()
+	}
+	s.mu.Unlock()
+	s.cancel()
+	s.wg.Wait()
+}
+
+// goLocked runs f under the server's own context. The caller holds s.mu and has
+// seen that the server is not closed.
+func (s *Server) goLocked(f func()) {
+	s.wg.Go(f)
+}
+
+// token derives a token of the sandbox: the same as long as the ID lives.
+func (s *Server) token(kind, id string) string {
+	mac := hmac.New(sha256.New, s.secret[:])
+	mac.Write([]byte(kind + " " + id))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// newID makes a sandbox ID.
+func newID() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "i" + randomText(b[:])
+}
+
+// randomText spells random bytes in the alphabet of IDs.
+func randomText(b []byte) string {
+	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+	text := make([]byte, len(b))
+	for i := range b {
+		text[i] = alphabet[int(b[i])%len(alphabet)]
+	}
+	return string(text)
+}
+
+// usedLocked counts what the quota of team limits.
+func (s *Server) usedLocked(team *Team) int {
+	n := s.creating[team]
+	for _, sb := range s.live {
+		if sb.team == team {
+			n++
+		}
+	}
+	for _, st := range s.starts {
+		if st.team == team {
+			n++
+		}
+	}
+	return n
+}
+
+// waitFor waits for done; the request's context bounds the wait.
+func waitFor(ctx context.Context, done <-chan struct{}) *Error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return errWaited
+	}
+}
+
+// requestLimit is how long E2B works on one request.
+const requestLimit = 70 * time.Second

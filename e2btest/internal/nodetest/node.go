@@ -1,0 +1,269 @@
+// Package nodetest is a node for tests: its sandboxes are handlers in memory, so
+// it works inside testing/synctest too, and a test can hold or fail each step.
+package nodetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
+)
+
+// A Step is what the control plane asks of a sandbox.
+type Step string
+
+// The steps.
+const (
+	Start  Step = "start"
+	Pause  Step = "pause"
+	Resume Step = "resume"
+	Kill   Step = "kill"
+)
+
+// A Node is a node.Node in memory.
+type Node struct {
+	// Hook, if not nil, runs during each step, without locks held. The error that
+	// it returns is that of the step. It must be set before the Node is used.
+	Hook func(ctx context.Context, step Step, id string) error
+
+	mu        sync.Mutex
+	sandboxes map[string]*Sandbox
+	wrong     []string
+}
+
+// New returns a Node without sandboxes.
+func New() *Node {
+	return &Node{sandboxes: make(map[string]*Sandbox)}
+}
+
+// A Sandbox is a node.Sandbox in memory. Its envd answers /health.
+type Sandbox struct {
+	Spec node.Spec
+	node *Node
+
+	mu        sync.Mutex
+	state     string // running, paused or killed
+	busy      Step   // empty: no step is under way
+	memory    bool   // of the last pause
+	boots     int
+	listeners map[int]*listener
+}
+
+// Start makes a sandbox whose envd answers.
+func (n *Node) Start(ctx context.Context, spec node.Spec) (node.Sandbox, error) {
+	if err := n.hook(ctx, Start, spec.ID); err != nil {
+		return nil, err
+	}
+	sb := &Sandbox{Spec: spec, node: n, state: "running", boots: 1, listeners: make(map[int]*listener)}
+	sb.Serve(node.EnvdPort, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/health" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header()["Content-Type"] = []string{""}
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.sandboxes[spec.ID] = sb
+	return sb, nil
+}
+
+func (n *Node) hook(ctx context.Context, step Step, id string) error {
+	if n.Hook == nil {
+		return nil
+	}
+	return n.Hook(ctx, step, id)
+}
+
+// Sandbox returns the sandbox with that ID, or nil.
+func (n *Node) Sandbox(id string) *Sandbox {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.sandboxes[id]
+}
+
+// Alive counts the sandboxes that were not killed.
+func (n *Node) Alive() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	alive := 0
+	for _, sb := range n.sandboxes {
+		if sb.State() != "killed" {
+			alive++
+		}
+	}
+	return alive
+}
+
+// Wrong returns an error if the control plane ever asked for what it must not,
+// such as two steps of one sandbox at a time.
+func (n *Node) Wrong() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.wrong == nil {
+		return nil
+	}
+	return fmt.Errorf("nodetest: %q", n.wrong)
+}
+
+func (n *Node) complain(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wrong = append(n.wrong, fmt.Sprintf(format, args...))
+}
+
+// Close kills all sandboxes.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	sandboxes := n.sandboxes
+	n.sandboxes = make(map[string]*Sandbox)
+	n.mu.Unlock()
+	for _, sb := range sandboxes {
+		sb.end()
+	}
+	return nil
+}
+
+// State returns running, paused or killed.
+func (sb *Sandbox) State() string {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.state
+}
+
+// Boots counts how often the sandbox was booted, not thawed.
+func (sb *Sandbox) Boots() int {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.boots
+}
+
+// step does one step, if the state is one of those allowed.
+func (sb *Sandbox) step(ctx context.Context, step Step, effect func(), allowed ...string) error {
+	sb.mu.Lock()
+	if sb.busy != "" {
+		sb.node.complain("%s of %s during %s", step, sb.Spec.ID, sb.busy)
+	}
+	sb.busy = step
+	fits := false
+	for _, state := range allowed {
+		fits = fits || state == sb.state
+	}
+	if !fits {
+		sb.node.complain("%s of %s, which is %s", step, sb.Spec.ID, sb.state)
+	}
+	sb.mu.Unlock()
+	err := sb.node.hook(ctx, step, sb.Spec.ID)
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	sb.busy = ""
+	if err == nil {
+		effect()
+	}
+	return err
+}
+
+// Pause pauses the sandbox.
+func (sb *Sandbox) Pause(ctx context.Context, keepMemory bool) error {
+	return sb.step(ctx, Pause, func() { sb.state, sb.memory = "paused", keepMemory }, "running")
+}
+
+// Resume undoes Pause.
+func (sb *Sandbox) Resume(ctx context.Context, reboot bool) error {
+	return sb.step(ctx, Resume, func() {
+		sb.state = "running"
+		if reboot {
+			sb.boots++
+		} else if !sb.memory {
+			sb.node.complain("resume of %s from memory that was not kept", sb.Spec.ID)
+		}
+	}, "paused")
+}
+
+// Kill ends the sandbox.
+func (sb *Sandbox) Kill() error {
+	err := sb.step(context.Background(), Kill, func() {}, "running", "paused", "killed")
+	sb.end()
+	return err
+}
+
+func (sb *Sandbox) end() {
+	sb.mu.Lock()
+	sb.state = "killed"
+	listeners := sb.listeners
+	sb.listeners = nil
+	sb.mu.Unlock()
+	for _, l := range listeners {
+		l.close()
+	}
+}
+
+// Serve opens a port with a server behind it.
+func (sb *Sandbox) Serve(port int, handler http.Handler) {
+	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
+	l.close = sync.OnceFunc(func() {
+		close(l.closed)
+		_ = server.Close() // the listener has no error, and the connections are gone anyway
+		l.serving.Wait()
+	})
+	l.serving.Go(func() { _ = server.Serve(l) })
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	sb.listeners[port] = l
+}
+
+// Dial connects to a port of a running sandbox.
+func (sb *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
+	sb.mu.Lock()
+	l, state := sb.listeners[port], sb.state
+	sb.mu.Unlock()
+	switch {
+	case state != "running":
+		return nil, errors.New("nodetest: the sandbox is " + state)
+	case l == nil:
+		return nil, node.ErrPortClosed
+	}
+	client, server := net.Pipe()
+	select {
+	case l.conns <- server:
+		return client, nil
+	case <-l.closed:
+		return nil, node.ErrPortClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A listener accepts what Dial makes.
+type listener struct {
+	conns   chan net.Conn
+	closed  chan struct{}
+	close   func()
+	serving sync.WaitGroup
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error { return nil } // close does it, and waits
+
+func (l *listener) Addr() net.Addr { return address{} }
+
+type address struct{}
+
+func (address) Network() string { return "memory" }
+func (address) String() string  { return "sandbox" }
