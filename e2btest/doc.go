@@ -1,0 +1,41 @@
+// Package e2btest is an E2B server inside your test process: what net/http/httptest
+// is to net/http. It needs no account, no key and no network.
+//
+//	func TestAgent(t *testing.T) {
+//		server, client := e2btest.New(t, nil)
+//		sbx, err := client.Create(t.Context(), &e2b.CreateOptions{OnTimeout: e2b.TimeoutPause})
+//		if err != nil {
+//			t.Fatal(err)
+//		}
+//		server.Advance(time.Hour) // its time is over: it pauses itself
+//		info, err := sbx.Info(t.Context())
+//		if err != nil || info.State != e2b.StatePaused {
+//			t.Fatal(info, err)
+//		}
+//	}
+//
+// Its control plane answers as E2B's: the same states and transitions, statuses,
+// messages, times to live, pages and filters, on the older and on the newer
+// routes. Its sandboxes are real processes of this machine. On Linux, where
+// namespaces can be used, each has an own root directory, own processes and an
+// own network without a way out; elsewhere they are plain processes in a private
+// directory, which [Server.Isolated] tells. Any E2B client in any language can use
+// it: it listens on loopback, and cmd/e2b-local is this package as a program.
+//
+// # Where it differs from E2B
+//
+//   - A sandbox is no virtual machine: it has this machine's kernel, system
+//     directories (read-only), processor and memory. The numbers of processors and
+//     bytes in its info are fixed.
+//   - Templates are names. Each has what this machine has; code-interpreter has an
+//     interpreter, which [Server.Python] names.
+//   - A sandbox that was paused, resumed and then killed by its timeout is paused
+//     again, as on E2B, but in its newest state: E2B goes back to the state of the
+//     last pause.
+//   - Rules for outgoing traffic are shown again and have no effect.
+//   - Routes for snapshots, forks, network updates, metrics, logs, volumes, secrets
+//     and builds of templates are missing. They answer as unknown routes do, and
+//     the log names them.
+//   - There are no rate limits, only the quota of running sandboxes.
+//   - The page that browsers see instead of a JSON error is a plain one.
+package e2btest

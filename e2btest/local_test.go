@@ -1,0 +1,167 @@
+//go:build linux || darwin
+
+package e2btest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	e2b "github.com/seed-09a7379d/e2b-go"
+	"github.com/seed-09a7379d/e2b-go/e2btest"
+)
+
+// A caller sends plain HTTP requests.
+type caller struct {
+	*testing.T
+	server *e2btest.Server
+	client *http.Client
+	id     string
+	token  string
+}
+
+func (c *caller) do(method, url, body string, header map[string]string) (*http.Response, string) {
+	c.Helper()
+	req, err := http.NewRequestWithContext(c.Context(), method, url, strings.NewReader(body))
+	require.NoError(c, err)
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
+	resp, err := c.client.Do(req)
+	require.NoError(c, err)
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(c, err)
+	require.NoError(c, resp.Body.Close())
+	return resp, string(b)
+}
+
+// api calls the control plane.
+func (c *caller) api(status int, method, path, body string) map[string]any {
+	c.Helper()
+	header := map[string]string{"X-API-Key": c.server.APIKey()}
+	if body != "" {
+		header["Content-Type"] = "application/json"
+	}
+	resp, text := c.do(method, c.server.APIURL()+path, body, header)
+	require.Equal(c, status, resp.StatusCode, text)
+	if text == "" {
+		return nil
+	}
+	var v map[string]any
+	require.NoError(c, json.Unmarshal([]byte(text), &v))
+	return v
+}
+
+// envd calls the sandbox.
+func (c *caller) envd(status int, method, path, body string) string {
+	c.Helper()
+	resp, text := c.do(method, c.server.SandboxURL()+path, body, map[string]string{
+		"E2b-Sandbox-Id": c.id, "E2b-Sandbox-Port": "49983", "X-Access-Token": c.token, "Content-Type": "application/octet-stream",
+	})
+	require.Equal(c, status, resp.StatusCode, text)
+	return text
+}
+
+func TestLifeOfALocalSandbox(t *testing.T) {
+	server, err := e2btest.NewServer(nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	c := &caller{T: t, server: server, client: &http.Client{Transport: transport}}
+
+	created := c.api(201, "POST", "/sandboxes", `{"templateID":"base","timeout":60,"secure":true}`)
+	c.id, _ = created["sandboxID"].(string)
+	c.token, _ = created["envdAccessToken"].(string)
+	c.envd(204, "GET", "/health", "")
+	file := "/files?path=note.txt&username=user"
+	c.envd(200, "POST", file, "kept")
+
+	c.api(204, "POST", "/sandboxes/"+c.id+"/pause", "")
+	require.Equal(t, "paused", c.api(200, "GET", "/sandboxes/"+c.id, "")["state"])
+	require.JSONEq(t, `{"sandboxId":"`+c.id+`","message":"The sandbox was not found","code":502}`, c.envd(502, "GET", "/health", ""))
+
+	again := c.api(201, "POST", "/sandboxes/"+c.id+"/connect", `{"timeout":60}`)
+	require.Equal(t, c.token, again["envdAccessToken"])
+	require.Equal(t, "kept", c.envd(200, "GET", file, ""))
+
+	c.api(204, "POST", "/sandboxes/"+c.id+"/pause", `{"memory":false}`)
+	c.api(201, "POST", "/sandboxes/"+c.id+"/connect", `{"timeout":60}`)
+	require.Equal(t, "kept", c.envd(200, "GET", file, ""), "after a boot from the files")
+	c.envd(404, "POST", "/init", `{}`)
+
+	c.api(204, "DELETE", "/sandboxes/"+c.id, "")
+	c.envd(502, "GET", "/health", "")
+	c.api(404, "GET", "/sandboxes/"+c.id, "")
+
+	python, err := server.Python()
+	if err != nil {
+		require.Empty(t, python)
+	} else {
+		require.NotEmpty(t, python)
+	}
+}
+
+func TestTimedOutAfterAPauseLocally(t *testing.T) {
+	server, client := e2btest.New(t, nil)
+	sbx, err := client.Create(t.Context(), &e2b.CreateOptions{OnTimeout: e2b.TimeoutKill, Timeout: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, sbx.Files.Write(t.Context(), "x", []byte("1"), nil))
+	_, err = sbx.Pause(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, sbx.Connect(t.Context(), &e2b.ConnectOptions{Timeout: time.Hour}))
+	server.Advance(2 * time.Hour)
+	info, err := sbx.Info(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, e2b.StatePaused, info.State, "its snapshot is still there")
+	require.NoError(t, sbx.Connect(t.Context(), nil))
+	got, err := sbx.Files.Read(t.Context(), "x", nil)
+	require.NoError(t, err)
+	require.Equal(t, "1", string(got))
+}
+
+func TestPauseCutsTheStreamsOfALocalSandbox(t *testing.T) {
+	_, client := e2btest.New(t, nil)
+	sbx, err := client.Create(t.Context(), nil)
+	require.NoError(t, err)
+	process, err := sbx.Commands.Start(t.Context(), "sleep 1000", nil)
+	require.NoError(t, err)
+	// Not by the handle, which ends its own streams.
+	paused, err := client.Pause(t.Context(), sbx.ID(), nil)
+	require.NoError(t, err)
+	require.True(t, paused)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err = process.Wait(ctx)
+	require.ErrorIs(t, err, e2b.ErrSandboxNotRunning)
+}
+
+func TestNewFailsTheTestForBadOptions(t *testing.T) {
+	tb := &fakeTB{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { _ = recover() }()
+		e2btest.New(tb, &e2btest.Options{Addr: "0.0.0.0:0"})
+	}()
+	<-done
+	require.Contains(t, tb.failed, "not an address on loopback")
+}
+
+// A fakeTB notes the first failure instead of failing.
+type fakeTB struct {
+	e2btest.TB
+	failed string
+}
+
+func (f *fakeTB) Fatalf(format string, args ...any) {
+	f.failed = fmt.Sprintf(format, args...)
+	panic("the end of the test")
+}

@@ -1,0 +1,119 @@
+package e2btest
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/control"
+)
+
+// Options configures a Server. The zero value is a server on free ports with a
+// random key.
+type Options struct {
+	// Dir is where a directory for the files of the sandboxes is made, and removed
+	// by Close. Empty: in the system's directory for temporary files.
+	Dir string
+	// HostNetwork lets sandboxes use the network of this machine.
+	HostNetwork bool
+	// RequireIsolation makes NewServer fail where sandboxes cannot be isolated from
+	// this machine and from each other. Otherwise they are plain processes there.
+	RequireIsolation bool
+
+	// APIKey is the one key that is accepted. Empty: a random one. Older official
+	// SDKs refuse others than "e2b_" with hexadecimal digits.
+	APIKey string
+	// Templates are names from which sandboxes can be created, besides base,
+	// code-interpreter and code-interpreter-v1.
+	Templates []string
+	// MaxSandboxLifetime is how long a sandbox can run without a pause. 0 means 24 h.
+	MaxSandboxLifetime time.Duration
+	// MaxSandboxes is how many can run at the same time. 0 means 100.
+	MaxSandboxes int
+	// Routes says which generation of the create and connect routes exists.
+	Routes Routes
+
+	// Addr and SandboxAddr are the addresses for the API and for traffic to the
+	// sandboxes, on loopback. Empty: "127.0.0.1:0", a free port.
+	Addr, SandboxAddr string
+	// Logger gets what goes wrong and which unknown routes are asked for, and on
+	// level debug every request; never a secret. nil means none.
+	Logger *slog.Logger
+}
+
+// Routes says which of the twin routes for create and connect a Server has.
+// Servers of E2B before September 2026, also self-hosted ones, have only the older
+// ones; a client has to get along with each kind.
+type Routes uint8
+
+// The choices of Routes.
+const (
+	AllRoutes Routes = iota
+	V1Routes         // POST /sandboxes and /sandboxes/{id}/connect
+	V2Routes         // POST /v2/sandboxes and /v2/sandboxes/{id}/connect
+)
+
+// withDefaults checks the options and fills in what is left out.
+func (o Options) withDefaults() (Options, error) {
+	if o.APIKey == "" {
+		var b [20]byte
+		_, _ = rand.Read(b[:]) // never fails
+		o.APIKey = "e2b_" + hex.EncodeToString(b[:])
+	}
+	if o.MaxSandboxLifetime == 0 {
+		o.MaxSandboxLifetime = 24 * time.Hour
+	}
+	if o.MaxSandboxes == 0 {
+		o.MaxSandboxes = 100
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case strings.ContainsFunc(o.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return o, errors.New("the API key holds other than visible ASCII characters")
+	case o.MaxSandboxLifetime < time.Second:
+		return o, fmt.Errorf("a maximum lifetime of %v is below a second", o.MaxSandboxLifetime)
+	case o.MaxSandboxes < 0:
+		return o, fmt.Errorf("a maximum of %d sandboxes is below zero", o.MaxSandboxes)
+	case o.Routes > V2Routes:
+		return o, fmt.Errorf("there are no routes %d", o.Routes)
+	}
+	for _, name := range o.Templates {
+		if !control.ValidTemplateName(name) {
+			return o, fmt.Errorf("%q is no name of a template: a name has a-z, 0-9, - and _", name)
+		}
+	}
+	for _, addr := range []*string{&o.Addr, &o.SandboxAddr} {
+		if *addr == "" {
+			*addr = "127.0.0.1:0"
+		}
+		if err := checkLoopback(*addr); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// checkLoopback refuses addresses that others can reach: whoever has the key can
+// run programs on this machine.
+func checkLoopback(addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return err
+	}
+	if host == "localhost" {
+		return nil
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil || !ip.IsLoopback() {
+		return fmt.Errorf("%q is not an address on loopback, and no other is allowed", addr)
+	}
+	return nil
+}

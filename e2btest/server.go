@@ -1,0 +1,198 @@
+package e2btest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/box"
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/control"
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/proxy"
+)
+
+// A Server is an E2B server: the API on one URL, the sandboxes behind another. It
+// is safe for concurrent use.
+type Server struct {
+	opts     Options
+	runtime  runtime
+	control  *control.Server
+	requests requestLog
+	close    func() error // once
+
+	api, sandboxes listener
+	handlers       sync.WaitGroup
+	mu             sync.Mutex
+	closing        bool // no handler may begin
+}
+
+// A runtime is what runs the sandboxes.
+type runtime interface {
+	node.Node
+	Isolated() (ok bool, reason string)
+}
+
+// A listener is one of the two HTTP servers.
+type listener struct {
+	net.Listener
+	http   *http.Server
+	served chan struct{}
+}
+
+// NewServer starts a server. opts may be nil. Close ends it; the end of the process
+// ends it as well, and leaves no process of a sandbox behind.
+func NewServer(opts *Options) (*Server, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("e2btest: %w", err)
+	}
+	local, err := box.New(box.Options{
+		Dir: o.Dir, HostNetwork: o.HostNetwork, RequireIsolation: o.RequireIsolation, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("e2btest: %w", err)
+	}
+	return newServer(o, local)
+}
+
+// newServer serves the sandboxes of a runtime, which it closes in the end.
+func newServer(o Options, r runtime) (*Server, error) {
+	s := &Server{opts: o, runtime: r}
+	var err error
+	if s.api.Listener, err = listen(o.Addr); err == nil {
+		s.sandboxes.Listener, err = listen(o.SandboxAddr)
+	}
+	if err != nil {
+		if s.api.Listener != nil {
+			err = errors.Join(err, s.api.Listener.Close())
+		}
+		return nil, fmt.Errorf("e2btest: %w", errors.Join(err, r.Close()))
+	}
+	templates := control.DefaultTemplates()
+	for _, name := range o.Templates {
+		templates = append(templates, control.Template{Aliases: []string{name}})
+	}
+	s.control = control.New(control.Options{
+		Node: r,
+		Teams: []control.Team{{
+			ID: "local", Slug: "local", Keys: []string{o.APIKey}, MaxLength: o.MaxSandboxLifetime, MaxSandboxes: o.MaxSandboxes,
+		}},
+		Templates: templates,
+		Routes:    control.Routes(o.Routes),
+		Logger:    o.Logger,
+	})
+	s.close = sync.OnceValue(s.shutdown)
+	s.serve(&s.api, s.control, false)
+	s.serve(&s.sandboxes, proxy.New(s.control, []string{"e2b.app", "localhost"}, o.Logger), true)
+	return s, nil
+}
+
+func listen(addr string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := l.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
+		// The name localhost may stand for anything.
+		return nil, errors.Join(fmt.Errorf("%s is not on loopback", l.Addr()), l.Close())
+	}
+	return l, nil
+}
+
+func (s *Server) serve(l *listener, h http.Handler, sandbox bool) {
+	l.http = &http.Server{
+		Handler:           s.counted(s.requests.logged(h, sandbox)),
+		Protocols:         new(http.Protocols),
+		ReadHeaderTimeout: 10 * time.Second, // streams are what has no limit
+		IdleTimeout:       620 * time.Second,
+		ErrorLog:          slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
+	}
+	l.http.Protocols.SetHTTP1(true)
+	l.http.Protocols.SetUnencryptedHTTP2(true)
+	l.served = make(chan struct{})
+	go func() {
+		defer close(l.served)
+		if err := l.http.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+			s.opts.Logger.ErrorContext(context.Background(), "the emulator serves no longer", "address", l.Addr(), "error", err)
+		}
+	}()
+}
+
+// counted lets Close wait for the handlers, which http.Server does not.
+func (s *Server) counted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		if s.closing {
+			s.mu.Unlock()
+			panic(http.ErrAbortHandler)
+		}
+		s.handlers.Add(1)
+		s.mu.Unlock()
+		defer s.handlers.Done()
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Close kills all sandboxes, removes their files, cuts all connections, and
+// returns when nothing of the server is left. It may be called again.
+func (s *Server) Close() error { return s.close() }
+
+func (s *Server) shutdown() error {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	err := errors.Join(s.api.http.Close(), s.sandboxes.http.Close())
+	s.control.Close()
+	<-s.api.served
+	<-s.sandboxes.served
+	s.handlers.Wait()
+	if err = errors.Join(err, s.runtime.Close()); err != nil {
+		return fmt.Errorf("e2btest: close: %w", err)
+	}
+	return nil
+}
+
+// APIURL returns the base URL of the API, for $E2B_API_URL.
+func (s *Server) APIURL() string { return "http://" + s.api.Addr().String() }
+
+// SandboxURL returns the URL through which all sandboxes are reached by the headers
+// E2b-Sandbox-Id and E2b-Sandbox-Port, for $E2B_SANDBOX_URL.
+func (s *Server) SandboxURL() string { return "http://" + s.sandboxes.Addr().String() }
+
+// APIKey returns the key, for $E2B_API_KEY.
+func (s *Server) APIKey() string { return s.opts.APIKey }
+
+// Domain returns the domain, with a port, under which http://<port>-<sandbox
+// ID>.<domain>/ leads to a port of a sandbox, on systems where all names below
+// localhost are loopback.
+func (s *Server) Domain() string {
+	_, port, _ := net.SplitHostPort(s.sandboxes.Addr().String()) // an address of TCP has one
+	return net.JoinHostPort("localhost", port)
+}
+
+// Advance moves the server's clock forward by d and returns when all that is due by
+// then has happened: sandboxes whose time is over are killed or paused, in the
+// order of their deadlines. The clock goes on by itself as well. Nothing inside the
+// sandboxes notices.
+func (s *Server) Advance(d time.Duration) { s.control.Advance(d) }
+
+// Requests returns the requests that the server got, oldest first, API and sandboxes
+// together. It keeps the newest 10,000.
+func (s *Server) Requests() []Request { return s.requests.all() }
+
+// Isolated reports whether sandboxes are isolated from this machine and from each
+// other, and if not, why.
+func (s *Server) Isolated() (ok bool, reason string) { return s.runtime.Isolated() }
+
+// Python returns the path of the interpreter that runs code in the sandboxes, or
+// why there is none.
+func (s *Server) Python() (string, error) { return box.Python() }
