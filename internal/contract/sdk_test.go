@@ -1,0 +1,275 @@
+package contract
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	e2b "github.com/seed-09a7379d/e2b-go"
+	"github.com/stretchr/testify/require"
+)
+
+// requestDifferences are the ways in which the SDK's requests go beyond the
+// file.
+var requestDifferences = []difference{
+	{
+		"POST /sandboxes/{sandboxID}/connect", "body /memory",
+		"the servers take it; the file marks it as not implemented, and E2B's public copy lacks it",
+	},
+	{
+		"POST /v2/sandboxes/{sandboxID}/connect", "body /memory",
+		"as in v1",
+	},
+}
+
+// answers names the recorded exchange that answers an operation. An operation
+// that is not here does not exist on the server.
+var answers = map[string]string{
+	"POST /sandboxes":                     "create-default",
+	"POST /sandboxes/{sandboxID}/connect": "connect-running-200",
+	"POST /sandboxes/{sandboxID}/pause":   "pause-204",
+	"POST /sandboxes/{sandboxID}/timeout": "timeout-204",
+	"DELETE /sandboxes/{sandboxID}":       "kill-204",
+	"GET /sandboxes/{sandboxID}":          "info-default",
+	"GET /v2/sandboxes":                   "list-v2-page-3-last",
+}
+
+// onlyNew are the answers of a server that has no v1 routes any more.
+var onlyNew = map[string]string{
+	"POST /sandboxes":                        "route-v2-create-not-here",
+	"POST /v2/sandboxes":                     "create-default",
+	"POST /sandboxes/{sandboxID}/connect":    "route-unknown",
+	"POST /v2/sandboxes/{sandboxID}/connect": "connect-running-200",
+}
+
+// onlyOld are the answers of a server that has no v2 list yet.
+var onlyOld = map[string]string{
+	"GET /v2/sandboxes": "route-unknown",
+	"GET /sandboxes":    "list-v1",
+}
+
+// A checkingTransport holds every request against the file and answers it with
+// a recorded exchange.
+type checkingTransport struct {
+	spec    *spec
+	answers map[string]recordedAnswer
+
+	mu         sync.Mutex
+	operations []string
+	found      []violation
+}
+
+type recordedAnswer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func newCheckingTransport(t *testing.T, s *spec, other map[string]string) *checkingTransport {
+	t.Helper()
+	c := &checkingTransport{spec: s, answers: map[string]recordedAnswer{}}
+	names := maps.Clone(answers)
+	maps.Copy(names, other)
+	for operation, name := range names {
+		e := readExchange(t, name)
+		c.answers[operation] = recordedAnswer{e.Response.Status, e.header(), e.body(t)}
+	}
+	return c
+}
+
+func (c *checkingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	// The check reads the body and puts it back, and a transport may not change
+	// the request that it is given.
+	r = r.Clone(r.Context())
+	operation, found := c.spec.checkRequest(r)
+	if r.Body != nil {
+		defer func() { _ = r.Body.Close() }()
+	}
+	c.mu.Lock()
+	c.operations = append(c.operations, operation)
+	c.found = append(c.found, found...)
+	c.mu.Unlock()
+	a, ok := c.answers[operation]
+	if !ok {
+		return nil, fmt.Errorf("no recorded answer for %s", operation)
+	}
+	return &http.Response{
+		Status:        fmt.Sprintf("%d %s", a.status, http.StatusText(a.status)),
+		StatusCode:    a.status,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        a.header.Clone(),
+		Body:          io.NopCloser(bytes.NewReader(a.body)),
+		ContentLength: int64(len(a.body)),
+		Request:       r,
+	}, nil
+}
+
+// TestSDK makes the SDK send every control-plane request that it has, with
+// every option, and accepts no violation but those of requestDifferences.
+func TestSDK(t *testing.T) {
+	s := requestSpec(t)
+	const (
+		id = "i0123456789abcdefghij"
+
+		create     = "POST /sandboxes"
+		createV2   = "POST /v2/sandboxes"
+		connect    = "POST /sandboxes/{sandboxID}/connect"
+		connectV2  = "POST /v2/sandboxes/{sandboxID}/connect"
+		pause      = "POST /sandboxes/{sandboxID}/pause"
+		setTimeout = "POST /sandboxes/{sandboxID}/timeout"
+		kill       = "DELETE /sandboxes/{sandboxID}"
+		info       = "GET /sandboxes/{sandboxID}"
+		list       = "GET /v2/sandboxes"
+		listV1     = "GET /sandboxes"
+	)
+	odd := map[string]string{"plain": "value", "odd & = + % ü /": "quote \" and\nnewline", "empty": ""}
+	env := map[string]string{"NAME": "value", "ODD": "& = + % ü / \"\n", "EMPTY": ""}
+	full := &e2b.CreateOptions{
+		Template:  "code-interpreter",
+		Timeout:   90*time.Second + time.Millisecond,
+		OnTimeout: e2b.TimeoutPause, AutoResume: new(true),
+		Metadata: odd, Env: env,
+		NoInternet: true,
+		Network: &e2b.Network{
+			AllowOut:           []string{"example.com", "*.example.com", "192.0.2.0/24"},
+			DenyOut:            []string{"0.0.0.0/0"},
+			AllowPublicTraffic: new(false),
+			MaskRequestHost:    "localhost:${PORT}",
+		},
+	}
+	withCreate := func(change func(*e2b.CreateOptions)) func(context.Context, *e2b.Client) error {
+		return func(ctx context.Context, c *e2b.Client) error {
+			opts := *full
+			change(&opts)
+			_, err := c.Create(ctx, &opts)
+			return err
+		}
+	}
+	// handle runs do with a sandbox that took no request to make.
+	handle := func(do func(context.Context, *e2b.Sandbox) error) func(context.Context, *e2b.Client) error {
+		return func(ctx context.Context, c *e2b.Client) error {
+			sbx, err := c.FromRecord(e2b.Record{SandboxID: id, EnvdVersion: "0.6.13"})
+			if err != nil {
+				return err
+			}
+			return do(ctx, sbx)
+		}
+	}
+	second := func(_ any, err error) error { return err }
+
+	tests := []struct {
+		name   string
+		server map[string]string // answers that differ from the usual ones
+		do     func(context.Context, *e2b.Client) error
+		want   []string // operations, in order
+	}{
+		{name: "create with defaults", want: []string{create}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.Create(ctx, nil)) }},
+		{name: "create with all options", want: []string{create}, do: withCreate(func(*e2b.CreateOptions) {})},
+		{name: "create to be killed", want: []string{create}, do: withCreate(func(o *e2b.CreateOptions) { o.OnTimeout, o.AutoResume = e2b.TimeoutKill, nil })},
+		{name: "create to be paused to disk", want: []string{create}, do: withCreate(func(o *e2b.CreateOptions) { o.OnTimeout, o.AutoResume = e2b.TimeoutPauseFilesystem, nil })},
+		{name: "create without auto-resume", want: []string{create}, do: withCreate(func(o *e2b.CreateOptions) { o.AutoResume = new(false) })},
+		{name: "create insecure", want: []string{create}, do: withCreate(func(o *e2b.CreateOptions) { o.Insecure, o.Network = true, nil })},
+		{name: "create without a token", want: []string{create}, do: withCreate(func(o *e2b.CreateOptions) { o.NoToken, o.Metadata = true, nil })},
+		{name: "create for long", want: []string{create}, do: withCreate(func(o *e2b.CreateOptions) { o.Timeout = 24 * time.Hour })},
+		{name: "create on a newer server", server: onlyNew, want: []string{create, createV2}, do: withCreate(func(*e2b.CreateOptions) {})},
+		{name: "beta create with defaults", want: []string{create}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.BetaCreate(ctx, nil)) }},
+		{name: "beta create with all options", want: []string{create}, do: func(ctx context.Context, c *e2b.Client) error {
+			return second(c.BetaCreate(ctx, &e2b.BetaCreateOptions{
+				Template: "base", Timeout: time.Minute, AutoPause: true, Metadata: odd, Env: env, Insecure: true, NoInternet: true,
+			}))
+		}},
+		{name: "connect with defaults", want: []string{connect}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.Connect(ctx, id, nil)) }},
+		{name: "connect with a long ID", want: []string{connect}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.Connect(ctx, id+"-6532622b", nil)) }},
+		{name: "connect with a fraction of a second", want: []string{connect}, do: func(ctx context.Context, c *e2b.Client) error {
+			return second(c.Connect(ctx, id, &e2b.ConnectOptions{Timeout: time.Nanosecond}))
+		}},
+		{name: "connect with a reboot", want: []string{connect}, do: func(ctx context.Context, c *e2b.Client) error {
+			return second(c.Connect(ctx, id, &e2b.ConnectOptions{Timeout: time.Minute, OnResume: e2b.OnResume{Reboot: true}}))
+		}},
+		{name: "connect on a newer server", server: onlyNew, want: []string{connect, connectV2}, do: func(ctx context.Context, c *e2b.Client) error {
+			return second(c.Connect(ctx, id, &e2b.ConnectOptions{OnResume: e2b.OnResume{Reboot: true}}))
+		}},
+		{name: "connect a handle", want: []string{connect}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error { return s.Connect(ctx, nil) })},
+		{name: "pause", want: []string{pause}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.Pause(ctx, id, nil)) }},
+		{name: "pause without memory", want: []string{pause}, do: func(ctx context.Context, c *e2b.Client) error {
+			return second(c.Pause(ctx, id, &e2b.PauseOptions{DropMemory: true}))
+		}},
+		{name: "pause with memory", want: []string{pause}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.Pause(ctx, id, &e2b.PauseOptions{})) }},
+		{name: "pause a handle", want: []string{pause}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error { return second(s.Pause(ctx, nil)) })},
+		{name: "beta pause", want: []string{pause}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.BetaPause(ctx, id)) }},
+		{name: "beta pause a handle", want: []string{pause}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error { return second(s.BetaPause(ctx)) })},
+		{name: "set the timeout", want: []string{setTimeout}, do: func(ctx context.Context, c *e2b.Client) error { return c.SetTimeout(ctx, id, time.Minute) }},
+		{name: "set the timeout of a handle", want: []string{setTimeout}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error { return s.SetTimeout(ctx, time.Nanosecond) })},
+		{name: "kill", want: []string{kill}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.Kill(ctx, id)) }},
+		{name: "kill a handle", want: []string{kill}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error { return second(s.Kill(ctx)) })},
+		{name: "info", want: []string{info}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.Info(ctx, id)) }},
+		{name: "info of a handle", want: []string{info}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error { return second(s.Info(ctx)) })},
+		{name: "is running", want: []string{info}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.IsRunning(ctx, id)) }},
+		{name: "is running of a handle", want: []string{info}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error { return second(s.IsRunning(ctx)) })},
+		{name: "list page with defaults", want: []string{list}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.ListPage(ctx, nil)) }},
+		{name: "list page with all options", want: []string{list}, do: func(ctx context.Context, c *e2b.Client) error {
+			return second(c.ListPage(ctx, &e2b.ListOptions{
+				States: []e2b.State{e2b.StateRunning, e2b.StatePaused}, Metadata: odd, Template: "base",
+				StartedAfter: time.Date(2026, 11, 1, 1, 2, 3, 456789123, time.FixedZone("", 3600)),
+				Ascending:    true, PageSize: 100, PageToken: "MjAyNi0xMS0wMVQwMDowMDowMFpfX2lk=",
+			}))
+		}},
+		{name: "list page of one", want: []string{list}, do: func(ctx context.Context, c *e2b.Client) error {
+			return second(c.ListPage(ctx, &e2b.ListOptions{States: []e2b.State{e2b.StatePaused}, PageSize: 1}))
+		}},
+		{name: "list", want: []string{list}, do: func(ctx context.Context, c *e2b.Client) error {
+			for _, err := range c.List(ctx, &e2b.ListOptions{Metadata: odd}) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{name: "list on an older server", server: onlyOld, want: []string{list, listV1}, do: func(ctx context.Context, c *e2b.Client) error {
+			return second(c.ListPage(ctx, &e2b.ListOptions{States: []e2b.State{e2b.StateRunning}, Metadata: odd}))
+		}},
+	}
+
+	var found []violation
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			transport := newCheckingTransport(t, s, tt.server)
+			// The URL is given, so that no environment variable can change it.
+			client, err := e2b.NewClient(&e2b.ClientOptions{
+				APIKey: testKey, APIURL: "https://api.e2b.app", Transport: transport, MaxRetries: -1,
+			})
+			require.NoError(t, err)
+			require.NoError(t, tt.do(t.Context(), client))
+			require.Equal(t, tt.want, transport.operations)
+			for _, v := range transport.found {
+				t.Logf("violation: %v", v)
+			}
+			found = append(found, transport.found...)
+		})
+	}
+	open, idle := unexplained(found, requestDifferences)
+	require.Empty(t, open, "requests that the file does not allow")
+	require.Empty(t, idle, "differences that no request needs any more")
+
+	// Every operation that answers has an entry for was really asked for.
+	asked := map[string]bool{}
+	for _, tt := range tests {
+		for _, operation := range tt.want {
+			asked[operation] = true
+		}
+	}
+	for _, set := range []map[string]string{answers, onlyNew, onlyOld} {
+		for operation := range set {
+			require.Contains(t, slices.Collect(maps.Keys(asked)), operation)
+		}
+	}
+}
