@@ -2,7 +2,6 @@ package e2b
 
 import (
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -114,11 +113,13 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	case o.SandboxTimeout < 0:
 		return nil, invalid(op, "SandboxTimeout", "is negative")
 	}
+	headers := make(http.Header, len(o.Headers))
 	for name, values := range o.Headers {
 		for _, v := range values {
 			if !transport.ValidHeader(v) || !validHeaderName(name) {
 				return nil, invalid(op, "Headers", "hold a name or value that HTTP does not allow: %.100q", name)
 			}
+			headers.Add(name, v) // in the one form in which names can be compared
 		}
 	}
 	base, err := transport.ParseBase(apiURL)
@@ -148,7 +149,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	}
 	main, http1 := transport.Tune(o.Transport)
 	c.api = controlapi.New(controlapi.Config{
-		BaseURL: base, APIKey: key, UserAgent: c.userAgent, Header: maps.Clone(o.Headers),
+		BaseURL: base, APIKey: key, UserAgent: c.userAgent, Header: headers,
 		Transport: main, RequestTimeout: c.timeout, MaxRetries: o.MaxRetries, Logger: o.Logger,
 	})
 	c.main, c.http1 = transport.Log(main, o.Logger), transport.Log(http1, o.Logger)

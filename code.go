@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -80,7 +81,7 @@ type ExecutionError struct {
 // Error returns name and message.
 func (e *ExecutionError) Error() string { return strings.TrimPrefix(e.Name+": "+e.Value, ": ") }
 
-var opCode = operation{name: "run code", notFound: ErrNotFound}
+var opCode = operation{name: "run code", notFound: ErrNotFound, code: true}
 
 // RunCode runs code in the sandbox's interpreter, which the template must have
 // ("code-interpreter" does), and waits for its end. Variables, imports and the
@@ -108,18 +109,24 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts *CodeOptions) (
 		o = *opts
 	}
 	o.Language = normalLanguage(o.Language)
-	env, err := o.check()
+	env, err := o.check(code)
 	if err != nil {
 		return nil, err
 	}
+	streams := s.gate.Load().ctx
 	bound, release := s.bound(ctx, 0)
 	defer release()
 	gates := &s.client.contexts
 	gate, err := gates.enter(bound, gateKey{s.id, o.Language})
 	if err != nil {
-		return nil, s.dataError(ctx, opCode, context.Cause(bound), false)
+		return nil, s.dataError(ctx, opCode, ended(ctx, bound, err), false)
 	}
 	defer gates.leave(gate)
+	if streams.Err() != nil {
+		// The one before was cut off, and so are those who waited for it; bound may
+		// not have learned of it yet.
+		return nil, s.dataError(ctx, opCode, context.Cause(streams), false)
+	}
 
 	limit := s.client.openLimit(ctx)
 	client := s.state.Load().code
@@ -128,7 +135,7 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts *CodeOptions) (
 		send.Language = "" // the default context, also on servers with another name for it
 	}
 	if err := gate.settle(bound, client, limit, send.Language); err != nil {
-		return nil, s.dataError(ctx, opCode, ended(bound, err), false)
+		return nil, s.dataError(ctx, opCode, ended(ctx, bound, err), false)
 	}
 	run := bound
 	if o.Timeout > 0 {
@@ -141,7 +148,7 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts *CodeOptions) (
 		if _, answered := errors.AsType[*transport.StatusError](err); !answered && lost(err) {
 			gate.doubt(interrupted)
 		}
-		return nil, s.dataError(ctx, opCode, ended(run, err), false)
+		return nil, s.dataError(ctx, opCode, ended(ctx, run, err), false)
 	}
 	defer x.Close() //nolint:errcheck // at its end, or to interrupt it
 	r := newCodeReader(&o)
@@ -149,7 +156,7 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts *CodeOptions) (
 	switch {
 	case err != nil:
 		gate.doubt(interrupted)
-		return r.execution(), s.dataError(ctx, opCode, ended(run, err), true)
+		return r.execution(), s.dataError(ctx, opCode, ended(ctx, run, err), true)
 	case r.infra != nil:
 		gate.doubt(restarted)
 		e := &opError{op: opCode.name, sandboxID: s.id, detail: r.infra.Error(), errs: []error{ErrInterpreter}}
@@ -160,7 +167,7 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts *CodeOptions) (
 
 // check refuses options before any request, and returns the variables as they
 // must be sent.
-func (o *CodeOptions) check() (map[string]string, error) {
+func (o *CodeOptions) check(code string) (map[string]string, error) {
 	switch {
 	case !transport.ValidHeader(o.Language) || len(o.Language) > 64:
 		return nil, invalid(opCode.name, "Language", "is none: %.80q", o.Language)
@@ -172,12 +179,15 @@ func (o *CodeOptions) check() (map[string]string, error) {
 	if name, bad := badEnv(o.Env); bad {
 		return nil, invalid(opCode.name, "Env", "has a name or value that no process can have: %.40q", name)
 	}
+	if err := validText(opCode.name, o.Env, "code", code, "Language", o.Language); err != nil {
+		return nil, err
+	}
 	if len(o.Env) == 0 {
 		return nil, nil
 	}
 	env := make(map[string]string, len(o.Env))
 	for name, value := range o.Env {
-		if strings.ContainsAny(name, "'\"\\\n\r $`") {
+		if !pasteable(o.Language, name) {
 			return nil, invalid(opCode.name, "Env", "has a name that cannot be pasted into code: %.40q", name)
 		}
 		escaped, ok := escapeEnv(o.Language, value)
@@ -187,6 +197,22 @@ func (o *CodeOptions) check() (map[string]string, error) {
 		env[name] = escaped
 	}
 	return env, nil
+}
+
+// pasteable reports whether the interpreter can paste the name of a variable into
+// code: within quotes in some languages, bare in the others.
+func pasteable(language, name string) bool {
+	switch language {
+	case "python", "javascript", "typescript", "java":
+		return !strings.ContainsAny(name, "'\"\\\n\r $`")
+	}
+	for i := range len(name) {
+		c := name[i]
+		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
 }
 
 var (
@@ -233,7 +259,7 @@ func newCodeReader(o *CodeOptions) *codeReader {
 	if limit == 0 {
 		limit = DefaultMaxOutput
 	}
-	room := int(min(limit, 1<<46))
+	room := int(min(limit, math.MaxInt))
 	return &codeReader{
 		stdout: output{w: o.Stdout, collect: true, max: room},
 		stderr: output{w: o.Stderr, collect: true, max: room},
@@ -338,11 +364,14 @@ func (g *contextGates) enter(ctx context.Context, key gateKey) (*contextGate, er
 	g.mu.Unlock()
 	select {
 	case <-gate.turn:
-		return gate, nil
+		if ctx.Err() == nil {
+			return gate, nil
+		}
+		gate.turn <- struct{}{}
 	case <-ctx.Done():
-		g.drop(gate)
-		return nil, ctx.Err()
 	}
+	g.drop(gate)
+	return nil, ctx.Err()
 }
 
 func (g *contextGates) leave(gate *contextGate) {
@@ -403,7 +432,7 @@ func (gate *contextGate) settle(ctx context.Context, c *interpreter.Client, limi
 	ctx, idle := transport.WithIdle(ctx, limit)
 	defer idle.Release()
 	for {
-		wait, budget := probePause, probeLimit
+		budget := probeLimit
 		if gate.left == restarted {
 			if err := sleep(ctx, probeFirst); err != nil {
 				return err
@@ -420,10 +449,10 @@ func (gate *contextGate) settle(ctx context.Context, c *interpreter.Client, limi
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if _, answered := errors.AsType[*transport.StatusError](err); answered {
+		if _, answered := errors.AsType[*transport.StatusError](err); answered || !lost(err) {
 			return err
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if err := sleep(ctx, probePause); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-09a7379d/e2b-go/internal/envd"
 	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/process"
@@ -67,6 +68,7 @@ var (
 	opAttach = operation{name: "attach to command", notFound: ErrProcessNotFound}
 	opSignal = operation{name: "signal command", notFound: ErrProcessNotFound}
 	opProcs  = operation{name: "list commands"}
+	opStdin  = operation{name: "feed stdin of command", notFound: ErrProcessNotFound}
 )
 
 // killWait is how long a call whose ctx has ended still tries to end what it
@@ -113,14 +115,10 @@ func (c *Commands) Run(ctx context.Context, cmd string, opts *RunOptions) (*Resu
 				continue
 			}
 			p.killQuietly(ctx)
-			p.cancel(err)
-			res, _ := p.settle() //nolint:errcheck // the reader's error says more
-			return res, &opError{op: opRun.name, sandboxID: c.s.id, detail: "stdin", errs: []error{err}}
+			return p.settle(), err
 		case <-ctx.Done():
 			p.killQuietly(ctx)
-			p.cancel(context.Cause(ctx))
-			res, _ := p.settle() //nolint:errcheck // the ctx's error is the answer
-			return res, &opError{op: opRun.name, sandboxID: c.s.id, errs: []error{ctx.Err()}}
+			return p.settle(), &opError{op: opRun.name, sandboxID: c.s.id, errs: []error{ctx.Err()}}
 		}
 	}
 }
@@ -163,7 +161,8 @@ func (c *Commands) Attach(ctx context.Context, pid int, opts *AttachOptions) (*P
 	defer release()
 	stream, err := c.s.state.Load().envd.Attach(bound, c.s.client.openLimit(ctx), uint32(pid), p.sink) //nolint:gosec // checked
 	if err != nil {
-		p.abandon()
+		err = ended(ctx, bound, err)
+		p.abandon() // which ends bound
 		return nil, c.s.dataError(ctx, opAttach, err, false)
 	}
 	p.begin(stream)
@@ -189,7 +188,7 @@ func (c *Commands) List(ctx context.Context) ([]ProcessInfo, error) {
 	defer release()
 	list, err := c.s.state.Load().envd.List(bound)
 	if err != nil {
-		return nil, c.s.dataError(ctx, opProcs, ended(bound, err), false)
+		return nil, c.s.dataError(ctx, opProcs, ended(ctx, bound, err), false)
 	}
 	out := make([]ProcessInfo, len(list))
 	for i, p := range list {
@@ -224,7 +223,7 @@ func (c *Commands) Signal(ctx context.Context, pid int, sig Signal) error {
 	bound, release := c.s.bound(ctx, c.s.client.openLimit(ctx))
 	defer release()
 	err := c.s.state.Load().envd.Signal(bound, uint32(pid), process.Signal(sig)) //nolint:gosec // both checked
-	return c.s.dataError(ctx, opSignal, ended(bound, err), false)
+	return c.s.dataError(ctx, opSignal, ended(ctx, bound, err), false)
 }
 
 // Kill sends SIGKILL to one process. It returns false when there was none.
@@ -264,6 +263,22 @@ func (o *RunOptions) check(op, cmd string) error {
 	if name, bad := badEnv(o.Env); bad {
 		return invalid(op, "Env", "has a name or value that no process can have: %.40q", name)
 	}
+	return validText(op, o.Env, "cmd", cmd, "Dir", o.Dir, "User", o.User, "Tag", o.Tag)
+}
+
+// validText refuses what is not UTF-8: protobuf does not encode it, and JSON
+// would change it silently. args are names and their values.
+func validText(op string, env map[string]string, args ...string) error {
+	for i := 0; i < len(args); i += 2 {
+		if !utf8.ValidString(args[i+1]) {
+			return invalid(op, args[i], "is not UTF-8")
+		}
+	}
+	for name, value := range env {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return invalid(op, "Env", "has a name or value that is not UTF-8: %.40q", name)
+		}
+	}
 	return nil
 }
 
@@ -284,6 +299,10 @@ func (c *Commands) start(ctx context.Context, op operation, cmd string, o *RunOp
 	if o.Stdin != nil && !atLeast(h.version, 0, 5, 2) {
 		return nil, tooOld(op, c.s.id, h.version, "closing standard input", "0.5.2")
 	}
+	if ctx.Err() != nil {
+		// What begins now would have to be looked for and ended at once.
+		return nil, c.s.dataError(ctx, op, ctx.Err(), false)
+	}
 	tag := o.Tag
 	if tag == "" {
 		tag = "e2b-go-" + rand.Text()[:16]
@@ -300,20 +319,24 @@ func (c *Commands) start(ctx context.Context, op operation, cmd string, o *RunOp
 		p.begin(stream)
 		return p, nil
 	}
+	err = ended(ctx, bound, err)
 	if uncertain(err) {
 		// envd may have started it all the same; then its tag is in the list.
-		if ctx.Err() != nil || errors.Is(err, transport.ErrTimeout) {
-			c.killTagged(ctx, h, tag)
-		} else if broken, running := c.s.interrupted(ctx, op, err); !running {
-			p.abandon()
-			return nil, broken
-		} else if pid, found := findTag(bound, h, tag); found {
-			if stream, aerr := h.envd.Attach(bound, limit, pid, p.sink); aerr == nil {
-				p.lost = broken
-				p.begin(stream)
-				return p, nil
+		if ctx.Err() == nil && !errors.Is(err, transport.ErrTimeout) {
+			broken, running := c.s.interrupted(ctx, op, err)
+			if running {
+				if stream := rejoin(bound, h, limit, tag, p.sink); stream != nil {
+					p.lost = broken
+					p.begin(stream)
+					return p, nil
+				}
+			}
+			if ctx.Err() == nil {
+				p.abandon()
+				return nil, broken
 			}
 		}
+		c.killTagged(ctx, h, tag)
 	}
 	p.abandon()
 	return nil, c.s.dataError(ctx, op, err, false)
@@ -336,6 +359,21 @@ func findTag(ctx context.Context, h *handle, tag string) (uint32, bool) {
 		}
 	}
 	return 0, false
+}
+
+// rejoin attaches to a command whose start event was lost; nil if there is none.
+func rejoin(ctx context.Context, h *handle, limit time.Duration, tag string, sink func(envd.Pipe, []byte) error) *envd.Stream {
+	listing, idle := transport.WithIdle(ctx, limit)
+	defer idle.Release()
+	pid, found := findTag(listing, h, tag)
+	if !found {
+		return nil
+	}
+	stream, err := h.envd.Attach(ctx, limit, pid, sink)
+	if err != nil {
+		return nil
+	}
+	return stream
 }
 
 // killTagged ends a command whose start event never came.
@@ -370,12 +408,17 @@ func (s *Sandbox) bound(ctx context.Context, limit time.Duration) (context.Conte
 	}
 }
 
-// ended replaces err by what ended ctx, if something has.
-func ended(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil && !isWire(err) {
-		return context.Cause(ctx)
+// ended replaces err by what ended bound, if something has. The end of the
+// caller's ctx is told by its own error: its cause may be an error of this
+// package that has nothing to do with the call.
+func ended(ctx, bound context.Context, err error) error {
+	switch {
+	case err == nil || bound.Err() == nil || isWire(err):
+		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
 	}
-	return err
+	return context.Cause(bound)
 }
 
 // atLeast compares an envd version. One that cannot be read counts as new, as

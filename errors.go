@@ -216,6 +216,7 @@ type operation struct {
 	creates  bool  // a lost answer leaves something behind
 	timeout  bool  // the server keeps a limit for it, so deadline_exceeded is that limit
 	files    bool
+	code     bool
 }
 
 // statusKinds is the error table for answers told by their HTTP status, which
@@ -229,7 +230,14 @@ func statusKinds(op operation, e *transport.StatusError) []error {
 	case http.StatusForbidden:
 		return []error{ErrForbidden}
 	case http.StatusNotFound:
-		if op.notFound == nil || controlapi.RouteMissing(e) || e.Proxy {
+		missing := controlapi.RouteMissing(e)
+		switch {
+		case op.files:
+			missing = !e.JSON // the text of an answer in JSON quotes the path
+		case op.code:
+			missing = !strings.HasPrefix(e.Message, "Context ")
+		}
+		if op.notFound == nil || missing || e.Proxy {
 			return []error{ErrNotSupported}
 		}
 		return []error{op.notFound}
@@ -394,7 +402,7 @@ func (s *Sandbox) dataError(ctx context.Context, op operation, err error, opened
 		return newAPIError(op, s.id, status, 1)
 	}
 	if ce, ok := errors.AsType[*connect.Error](err); ok && connect.IsWireError(err) {
-		message := transport.Clean(ce.Message(), false)
+		message := s.said(ce)
 		return &APIError{
 			Op: op.name, SandboxID: s.id, Code: ce.Code().String(), Message: message, Attempts: 1,
 			kinds: codeKinds(op, ce.Code(), message),
@@ -416,6 +424,15 @@ func (s *Sandbox) dataError(ctx context.Context, op operation, err error, opened
 	}
 	out, _ := s.interrupted(ctx, op, err)
 	return out
+}
+
+// said is the text of envd's error, fit to be shown.
+func (s *Sandbox) said(e *connect.Error) string {
+	text := e.Message()
+	if token := s.state.Load().envdToken; !token.IsZero() {
+		text = strings.ReplaceAll(text, token.Reveal(), token.String())
+	}
+	return transport.Clean(text, false)
 }
 
 // lost reports an error after which a request may have been carried out.
@@ -448,16 +465,6 @@ func isWire(err error) bool {
 	return ok && connect.IsWireError(err)
 }
 
-// isAnswer reports an error that says what became of the call: the server's
-// answer, or a failure on our side of the stream.
-func isAnswer(err error) bool {
-	if _, ok := errors.AsType[*transport.StatusError](err); ok {
-		return true
-	}
-	_, sink := errors.AsType[*envd.SinkError](err)
-	return sink || isWire(err)
-}
-
 // interrupted is the error for a call that was cut off, and whether the sandbox
 // is known to run still.
 func (s *Sandbox) interrupted(ctx context.Context, op operation, err error) (error, bool) { //nolint:revive // the error is the result
@@ -468,6 +475,9 @@ func (s *Sandbox) interrupted(ctx context.Context, op operation, err error) (err
 			e.State, e.Message = "", "the control plane does not know it any more"
 		}
 		return e, false
+	}
+	if ce, ok := errors.AsType[*connect.Error](err); ok && connect.IsWireError(err) {
+		err = fmt.Errorf("%v: %s", ce.Code(), s.said(ce))
 	}
 	return &opError{op: op.name, sandboxID: s.id, errs: []error{ErrStreamInterrupted, broken(ctx, err)}}, known
 }

@@ -50,12 +50,12 @@ func (f *Files) Read(ctx context.Context, path string, opts *ReadOptions) ([]byt
 	defer release()
 	d, err := f.s.state.Load().envd.Download(bound, f.s.client.openLimit(ctx), path, o.User)
 	if err != nil {
-		return nil, f.fail(ctx, opRead, path, ended(bound, err), false)
+		return nil, f.fail(ctx, opRead, path, ended(ctx, bound, err), false)
 	}
 	defer d.Close() //nolint:errcheck // read to its end, or given up
 	b, err := readAll(d, d.Size)
 	if err != nil {
-		return nil, f.fail(ctx, opRead, path, ended(bound, err), true)
+		return nil, f.fail(ctx, opRead, path, ended(ctx, bound, err), true)
 	}
 	return b, nil
 }
@@ -104,7 +104,7 @@ func (f *Files) Write(ctx context.Context, path string, data []byte, opts *Write
 	defer release()
 	raw := atLeast(h.version, 0, 5, 7)
 	err := h.envd.Upload(bound, f.s.client.openLimit(ctx), path, o.User, bytes.NewReader(data), int64(len(data)), raw)
-	return f.fail(ctx, opWrite, path, ended(bound, err), false)
+	return f.fail(ctx, opWrite, path, ended(ctx, bound, err), false)
 }
 
 func checkFile(op operation, path, user string) error {

@@ -3,9 +3,13 @@ package e2b
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/seed-09a7379d/e2b-go/internal/envd"
 )
@@ -65,7 +69,7 @@ func (s *Sandbox) newProcess(op operation, o *RunOptions, collect bool) *Process
 	if limit == 0 {
 		limit = DefaultMaxOutput
 	}
-	limit = min(limit, 1<<46) // for int on 64 bits; less on 32
+	limit = min(limit, math.MaxInt)
 	p := &Process{
 		s: s, op: op, done: make(chan struct{}),
 		stdout: output{w: o.Stdout, collect: collect, max: int(limit)},
@@ -93,9 +97,9 @@ func (p *Process) bound(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// sink takes the output of the command.
+// sink takes the output of the command. A terminal has one output for all.
 func (p *Process) sink(from envd.Pipe, b []byte) error {
-	if from == envd.Stdout {
+	if from != envd.Stderr {
 		return p.stdout.write(b)
 	}
 	if len(b) >= maxTail {
@@ -145,13 +149,13 @@ func (p *Process) follow(stream *envd.Stream) (envd.End, error) {
 // it never starts it again.
 func (p *Process) finish(end envd.End, err error) {
 	broken := p.lost
-	if err != nil && broken == nil && p.ctx.Err() == nil && !isAnswer(err) {
+	if err != nil && broken == nil && p.ctx.Err() == nil && !p.final(err) {
 		var running bool
 		broken, running = p.s.interrupted(p.ctx, p.op, err)
-		if !running {
-			p.err = broken
-		} else if stream, aerr := p.s.state.Load().envd.Attach(p.ctx, p.s.client.timeout, uint32(p.pid), p.sink); aerr == nil { //nolint:gosec // from a uint32
-			end, err = p.follow(stream)
+		if running {
+			if stream, aerr := p.s.state.Load().envd.Attach(p.ctx, p.s.client.timeout, uint32(p.pid), p.sink); aerr == nil { //nolint:gosec // from a uint32
+				end, err = p.follow(stream)
+			}
 		}
 	}
 	p.res = &Result{
@@ -159,12 +163,15 @@ func (p *Process) finish(end envd.End, err error) {
 		Stdout: p.stdout.buf, StdoutTruncated: p.stdout.truncated,
 		Stderr: p.stderr.buf, StderrTruncated: p.stderr.truncated,
 	}
+	_, own := errors.AsType[*envd.SinkError](err)
 	switch {
-	case p.err != nil:
-	case err != nil && broken != nil:
+	case err != nil && p.ctx.Err() != nil && !p.final(err):
+		// Close, or a pause or kill of the handle's owner.
+		p.err = p.s.dataError(context.Background(), p.op, context.Cause(p.ctx), true)
+	case err != nil && broken != nil && !own:
 		p.err = broken
 	case err != nil:
-		p.err = p.s.dataError(p.ctx, p.op, p.closed(err), true)
+		p.err = p.s.dataError(context.Background(), p.op, err, true)
 	default:
 		p.res.ExitCode = int(end.ExitCode)
 		var exit error
@@ -180,17 +187,19 @@ func (p *Process) finish(end envd.End, err error) {
 		case exit == nil:
 			p.err = broken
 		default:
-			p.err = errors.Join(broken, exit)
+			p.err = fmt.Errorf("%w; %w", broken, exit)
 		}
 	}
 }
 
-// closed tells the end of p itself from what the stream made of it.
-func (p *Process) closed(err error) error {
-	if p.ctx.Err() != nil && !isAnswer(err) {
-		return context.Cause(p.ctx)
+// final reports an error that says what became of the command, or that it was
+// the caller's writer that failed. Any other, also one that envd ends the stream
+// with, leaves that open.
+func (p *Process) final(err error) bool {
+	if _, own := errors.AsType[*envd.SinkError](err); own {
+		return true
 	}
-	return err
+	return p.op.timeout && isWire(err) && connect.CodeOf(err) == connect.CodeDeadlineExceeded
 }
 
 // PID returns the process ID in the sandbox.
@@ -221,16 +230,18 @@ func (p *Process) result() (*Result, error) {
 	return &res, p.err
 }
 
-// settle waits for the reader after a cancel, as far as a writer of the caller's
-// lets it.
-func (p *Process) settle() (*Result, error) {
+// settle disconnects from the command and returns what it left until now. A
+// writer of the caller's that does not return keeps even that from being known.
+func (p *Process) settle() *Result {
+	_ = p.Close()
 	t := time.NewTimer(killWait)
 	defer t.Stop()
 	select {
 	case <-p.done:
-		return p.result()
+		res, _ := p.result() //nolint:errcheck // the caller has an error that says more
+		return res
 	case <-t.C:
-		return nil, nil //nolint:nilnil // the caller has an error of its own
+		return &Result{ExitCode: -1}
 	}
 }
 
@@ -264,18 +275,34 @@ func (p *Process) feed(ctx context.Context, r io.Reader) error {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := r.Read(buf)
-		if n > 0 && h.envd.SendStdin(ctx, uint32(p.pid), buf[:n]) != nil { //nolint:gosec // from a uint32
-			// The command has ended, or closed its input; how it ended says more.
-			return nil
+		if n > 0 {
+			if err := h.envd.SendStdin(ctx, uint32(p.pid), buf[:n]); err != nil { //nolint:gosec // from a uint32
+				return p.unfed(ctx, err)
+			}
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = h.envd.CloseStdin(ctx, uint32(p.pid)) //nolint:gosec // from a uint32
-			return nil
+			return p.unfed(ctx, h.envd.CloseStdin(ctx, uint32(p.pid))) //nolint:gosec // from a uint32
 		case err != nil:
-			return err
+			return &opError{op: p.op.name, sandboxID: p.s.id, detail: "stdin", errs: []error{err}}
 		case ctx.Err() != nil:
 			return nil
 		}
 	}
+}
+
+// unfed decides about input that did not arrive. Of a command that has ended or
+// closed its input, how it ended says more; one that is merely out of reach would
+// wait for its input for ever.
+func (p *Process) unfed(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	if isWire(err) {
+		switch connect.CodeOf(err) {
+		case connect.CodeNotFound, connect.CodeInternal, connect.CodeUnknown:
+			return nil
+		}
+	}
+	return p.s.dataError(ctx, opStdin, err, false)
 }

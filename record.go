@@ -3,6 +3,7 @@ package e2b
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/seed-09a7379d/e2b-go/internal/transport"
@@ -31,6 +32,13 @@ type recordJSON struct {
 	EnvdAccessToken    Token  `json:"envdAccessToken,omitzero"`
 	TrafficAccessToken Token  `json:"trafficAccessToken,omitzero"`
 	Timeout            string `json:"timeout,omitempty"`
+}
+
+// LogValue returns r without its tokens: a handler of log/slog that writes JSON
+// would take those of MarshalJSON.
+func (r Record) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("sandboxID", r.SandboxID), slog.String("domain", r.Domain),
+		slog.String("envdVersion", r.EnvdVersion), slog.Duration("timeout", r.Timeout))
 }
 
 // MarshalJSON encodes r with a version number.

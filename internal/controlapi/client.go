@@ -38,16 +38,17 @@ type Config struct {
 
 // A Client calls the control plane. It is safe for concurrent use.
 type Client struct {
-	cfg    Config
-	http   *retryablehttp.Client
-	create family
-	conn   family
-	list   family
+	cfg     *Config // behind a pointer, which fmt does not follow: it has the key
+	http    *retryablehttp.Client
+	maxBody int64
+	create  family
+	conn    family
+	list    family
 }
 
 // New returns a Client. It makes no request.
 func New(cfg Config) *Client {
-	c := &Client{cfg: cfg}
+	c := &Client{cfg: &cfg, maxBody: maxBody}
 	// The steps of one attempt, from the outside in.
 	rt := transport.HideIdle(cfg.Transport)
 	rt = transport.Log(rt, cfg.Logger)
@@ -90,6 +91,7 @@ type call struct {
 	request
 	delivery  transport.Delivery
 	attempts  int
+	sent      bool // the latest attempt came as far as the transport
 	last      *transport.StatusError
 	ambiguous bool
 }
@@ -103,10 +105,10 @@ func callOf(ctx context.Context) *call {
 
 // answer is a success.
 type answer struct {
-	status    int
-	header    http.Header
-	body      []byte
-	ambiguous bool // an earlier attempt may have done the work already
+	status   int
+	header   http.Header
+	body     []byte
+	attempts int
 }
 
 // do makes a request, repeats it as far as that is safe and allowed, and
@@ -151,7 +153,7 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	if err != nil {
 		return nil, fail(err)
 	}
-	return &answer{status: resp.StatusCode, header: resp.Header, body: b, ambiguous: st.ambiguous}, nil
+	return &answer{status: resp.StatusCode, header: resp.Header, body: b, attempts: st.attempts}, nil
 }
 
 // attempt makes one attempt under its own limit, reads its whole answer within
@@ -160,6 +162,9 @@ func (c *Client) attempt(rt http.RoundTripper) http.RoundTripper {
 	return transport.RoundTripFunc(func(r *http.Request) (*http.Response, error) {
 		caller := r.Context()
 		st := callOf(caller)
+		if st.sent = caller.Err() == nil; !st.sent {
+			return nil, caller.Err()
+		}
 		ctx := st.delivery.Trace(caller)
 		if _, has := caller.Deadline(); !has && c.cfg.RequestTimeout > 0 {
 			var cancel context.CancelFunc
@@ -176,7 +181,7 @@ func (c *Client) attempt(rt http.RoundTripper) http.RoundTripper {
 		if err != nil {
 			return fail(err)
 		}
-		limit := int64(maxBody)
+		limit := c.maxBody
 		if resp.StatusCode >= 300 {
 			limit = transport.MaxErrorBody
 		}
@@ -200,9 +205,17 @@ func (c *Client) attempt(rt http.RoundTripper) http.RoundTripper {
 // decode reads a JSON answer into out.
 func (a *answer) decode(out any) error {
 	if err := json.Unmarshal(a.body, out); err != nil {
-		return &BadAnswerError{Status: a.status, RequestID: transport.RequestID(a.header), Err: err}
+		return a.bad(err)
+	}
+	if bytes.Equal(bytes.TrimSpace(a.body), []byte("null")) {
+		return a.bad(errors.New("null")) // which decodes into anything, to nothing
 	}
 	return nil
+}
+
+// bad is the error for an answer that err says cannot be used.
+func (a *answer) bad(err error) error {
+	return &Outcome{Attempts: a.attempts, Err: &BadAnswerError{Status: a.status, RequestID: transport.RequestID(a.header), Err: err}}
 }
 
 // BadAnswerError is a success whose body is not what it should be.
@@ -232,16 +245,28 @@ func (f *family) do(first, second func() (*answer, error)) (*answer, error) {
 		return second()
 	}
 	a, err := first()
-	if !routeMissing(err) {
+	if !mayBeMissing(err) {
 		return a, err
 	}
 	b, err2 := second()
-	if routeMissing(err2) {
+	switch {
+	case !mayBeMissing(err2):
+		// Only an answer shows that the route is there.
+		if err2 == nil || answered(err2) {
+			f.second.Store(true)
+		}
+	case !routeMissing(err):
+		return a, err // that answer was about something else after all
+	case routeMissing(err2):
 		if o, ok := errors.AsType[*Outcome](err2); ok {
 			o.Err = fmt.Errorf("%w: %w", ErrNoRoute, o.Err)
 		}
-		return nil, err2
 	}
-	f.second.Store(true)
 	return b, err2
+}
+
+// answered reports an error that a server gave.
+func answered(err error) bool {
+	_, ok := errors.AsType[*transport.StatusError](err)
+	return ok
 }

@@ -24,15 +24,15 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	st := callOf(ctx)
 	st.attempts++
 	if err != nil {
-		notSent := st.delivery.NotSent(err)
+		if permanent(err) {
+			return false, err // an answer after all, and no success
+		}
+		notSent := !st.sent || st.delivery.NotSent(err)
 		if !notSent {
 			st.ambiguous = true
 		}
 		if ctx.Err() != nil {
 			return false, ctx.Err()
-		}
-		if permanent(err) {
-			return false, err
 		}
 		return notSent || st.safe, nil
 	}
@@ -112,26 +112,36 @@ func backoff(_, _ time.Duration, attempt int, resp *http.Response) time.Duration
 	return wait - time.Duration(rand.Int64N(int64(wait)/8)) //nolint:gosec // no secret
 }
 
-// routeMissing reports an answer which says that the server does not know the
-// route, as against what the route leads to.
-func routeMissing(err error) bool {
+// mayBeMissing reports an answer which may say that the server does not know the
+// route: one that is not about the sandbox or template to which the route leads.
+func mayBeMissing(err error) bool {
 	e, ok := errors.AsType[*transport.StatusError](err)
 	if !ok {
 		return false
 	}
 	switch e.StatusCode {
-	case http.StatusNotFound:
-		if !e.JSON {
-			return true
-		}
-		return strings.Contains(e.Message, "no matching operation was found") ||
-			strings.Contains(e.Message, "method not allowed")
-	case http.StatusMethodNotAllowed, http.StatusGone, http.StatusNotImplemented:
-		text := strings.ToLower(e.Message)
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone, http.StatusNotImplemented:
+		// Some servers repeat the path.
+		text := strings.ReplaceAll(strings.ToLower(e.Message), "/sandboxes", "")
 		return !strings.Contains(text, "sandbox") && !strings.Contains(text, "template")
 	}
 	return false
 }
 
-// RouteMissing is routeMissing for an answer at hand.
-func RouteMissing(e *transport.StatusError) bool { return routeMissing(e) }
+// routeMissing reports an answer which says so for certain: a 404 in JSON with
+// other words than the router's may be what a server says of an unknown sandbox.
+func routeMissing(err error) bool {
+	e, ok := errors.AsType[*transport.StatusError](err)
+	return ok && RouteMissing(e)
+}
+
+// RouteMissing reports whether e says for certain that the server does not know
+// the route.
+func RouteMissing(e *transport.StatusError) bool {
+	if !mayBeMissing(e) {
+		return false
+	}
+	return e.StatusCode != http.StatusNotFound || !e.JSON ||
+		strings.Contains(e.Message, "no matching operation was found") ||
+		strings.Contains(e.Message, "method not allowed")
+}

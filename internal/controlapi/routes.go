@@ -3,7 +3,6 @@ package controlapi
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -32,11 +31,10 @@ func (c *Client) Create(ctx context.Context, body NewSandbox, timeout time.Durat
 		return nil, err
 	}
 	sbx, err := a.sandbox()
-	if err != nil {
-		// It was created, and what came back does not say which.
-		return nil, &Outcome{Attempts: 1, Ambiguous: true, Err: err}
+	if o, ok := errors.AsType[*Outcome](err); ok {
+		o.Ambiguous = true // it was created, and what came back does not say which
 	}
-	return sbx, nil
+	return sbx, err
 }
 
 // ErrAlwaysSecure is returned when a server has only the routes that give every
@@ -157,11 +155,11 @@ func (c *Client) List(ctx context.Context, q ListQuery) ([]Detail, string, error
 	if !bytes.HasPrefix(bytes.TrimLeft(a.body, " \t\r\n"), []byte("[")) {
 		// null and objects would decode to an empty list, or to an error that
 		// does not say what is wrong.
-		return nil, "", &BadAnswerError{Status: a.status, Err: errors.New("a list that is not an array")}
+		return nil, "", a.bad(errors.New("a list that is not an array"))
 	}
 	var page []Detail
-	if err := json.Unmarshal(a.body, &page); err != nil {
-		return nil, "", &BadAnswerError{Status: a.status, Err: err}
+	if err := a.decode(&page); err != nil {
+		return nil, "", err
 	}
 	return page, a.header.Get("X-Next-Token"), nil
 }

@@ -40,6 +40,7 @@ func New(cfg Config) *Client {
 		// Frames are small or incompressible, and envd would compress each.
 		connect.WithAcceptCompression("gzip", nil, nil),
 		connect.WithReadMaxBytes(maxMessage),
+		connect.WithInterceptors(streamAgent(cfg.Header.Get("User-Agent"))),
 	}
 	if cfg.JSON {
 		opts = append(opts, connect.WithCodec(codec{name: "json"}))
@@ -71,12 +72,35 @@ func statusErrors(rt http.RoundTripper) http.RoundTripper {
 		var shape struct {
 			Code string `json:"code"`
 		}
-		if json.Unmarshal(body, &shape) == nil && shape.Code != "" {
+		// A stream tells its errors at its end, and connect-go reads no others.
+		stream := strings.HasPrefix(r.Header.Get("Content-Type"), "application/connect+")
+		if !stream && json.Unmarshal(body, &shape) == nil && shape.Code != "" {
 			resp.Body = io.NopCloser(bytes.NewReader(body))
 			return resp, nil
 		}
 		return nil, transport.NewStatusError(resp.StatusCode, r.Header, resp.Header, body)
 	})
+}
+
+// streamAgent sets the user agent of streams. What a stream's request brings
+// along is put behind connect-go's own, and so would not be seen.
+type streamAgent string
+
+// WrapUnary changes nothing.
+func (a streamAgent) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
+
+// WrapStreamingClient sets the header.
+func (a streamAgent) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		conn := next(ctx, spec)
+		conn.RequestHeader().Set("User-Agent", string(a))
+		return conn
+	}
+}
+
+// WrapStreamingHandler changes nothing.
+func (a streamAgent) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
 }
 
 // header fills in the headers of one request. user may be "" for the default.
@@ -100,18 +124,35 @@ func byPID(pid uint32) *process.ProcessSelector {
 	return &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
 }
 
-// List returns the live processes.
-func (c *Client) List(ctx context.Context) ([]*process.ProcessInfo, error) {
-	resp, err := c.process.List(ctx, request(c, &process.ListRequest{}, ""))
+// unary makes a call that ends with ctx, of whose deadline the server learns
+// nothing: it could answer at the deadline a moment before we notice it, and with
+// an error that does not look like ours.
+func unary[Req, Res any](ctx context.Context, req *connect.Request[Req],
+	call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error),
+) (*Res, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer stop()
+	resp, err := call(life, req)
 	if err != nil {
 		return nil, err
 	}
-	return resp.Msg.GetProcesses(), nil
+	return resp.Msg, nil
+}
+
+// List returns the live processes.
+func (c *Client) List(ctx context.Context) ([]*process.ProcessInfo, error) {
+	resp, err := unary(ctx, request(c, &process.ListRequest{}, ""), c.process.List)
+	return resp.GetProcesses(), err
 }
 
 // Signal sends a signal to one process, not to its children.
 func (c *Client) Signal(ctx context.Context, pid uint32, sig process.Signal) error {
-	_, err := c.process.SendSignal(ctx, request(c, &process.SendSignalRequest{Process: byPID(pid), Signal: sig}, ""))
+	_, err := unary(ctx, request(c, &process.SendSignalRequest{Process: byPID(pid), Signal: sig}, ""), c.process.SendSignal)
 	return err
 }
 
@@ -119,12 +160,12 @@ func (c *Client) Signal(ctx context.Context, pid uint32, sig process.Signal) err
 // the pipe.
 func (c *Client) SendStdin(ctx context.Context, pid uint32, p []byte) error {
 	in := &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: p}}
-	_, err := c.process.SendInput(ctx, request(c, &process.SendInputRequest{Process: byPID(pid), Input: in}, ""))
+	_, err := unary(ctx, request(c, &process.SendInputRequest{Process: byPID(pid), Input: in}, ""), c.process.SendInput)
 	return err
 }
 
 // CloseStdin ends a process's standard input.
 func (c *Client) CloseStdin(ctx context.Context, pid uint32) error {
-	_, err := c.process.CloseStdin(ctx, request(c, &process.CloseStdinRequest{Process: byPID(pid)}, ""))
+	_, err := unary(ctx, request(c, &process.CloseStdinRequest{Process: byPID(pid)}, ""), c.process.CloseStdin)
 	return err
 }

@@ -94,7 +94,11 @@ var ErrNoEnd = errors.New("the stream ended before the command did")
 func open(ctx context.Context, limit time.Duration, sink func(Pipe, []byte) error, h http.Header,
 	call func(context.Context) (connect.StreamingClientConn, error),
 ) (*Stream, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	h.Set("Keepalive-Ping-Interval", pingSeconds)
+	h.Del("User-Agent") // set by streamAgent
 	// connect-go would turn a deadline of ctx into one for the process.
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	opening, idle := transport.WithIdle(ctx, limit)
@@ -118,7 +122,7 @@ func open(ctx context.Context, limit time.Duration, sink func(Pipe, []byte) erro
 		if err == nil && s.frame.Kind != Ended && life.Err() == nil {
 			continue // what comes before the start event is not for us
 		}
-		if err == nil {
+		if err == nil || life.Err() == nil && errors.Is(err, io.EOF) {
 			err = causeOf(life, ErrNoEnd)
 		}
 		s.Close(nil)
@@ -168,16 +172,13 @@ func (s *Stream) Interrupt(cause error) { s.cancel(cause) }
 
 func (s *Stream) receive() error {
 	err := s.conn.Receive(s.frame)
-	if err == nil || errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && isEnd(err) {
-		return err
+	if err == nil {
+		return nil
+	}
+	if s.ctx.Err() == nil && errors.Is(err, io.EOF) {
+		return io.EOF // connect-go says this in other words, and only of an end frame without an error
 	}
 	return causeOf(s.ctx, err)
-}
-
-// isEnd reports the clean end that connect-go tells with a bare io.EOF.
-func isEnd(err error) bool {
-	_, isConnect := errors.AsType[*connect.Error](err)
-	return !isConnect
 }
 
 // causeOf returns what ended ctx if something did, else err.

@@ -72,6 +72,7 @@ type Execution struct {
 	body io.ReadCloser
 	r    *bufio.Reader
 	long []byte // a line that does not fit into r's buffer
+	max  int    // of a line
 	done bool
 
 	release func()
@@ -118,7 +119,17 @@ func (c *Client) execute(ctx context.Context, b []byte) (*Execution, error) {
 		body, _, _ := transport.ReadBody(resp.Body, transport.MaxErrorBody) //nolint:errcheck // what came of it is enough
 		return nil, transport.NewStatusError(resp.StatusCode, req.Header, resp.Header, body)
 	}
-	return &Execution{body: resp.Body, r: bufio.NewReaderSize(resp.Body, 32<<10)}, nil
+	return newExecution(resp.Body), nil
+}
+
+// drainWait is how long an answer that has told its end may take to close.
+const drainWait = time.Second
+
+// maxLine bounds a line. A picture of 20 MB has been seen, in one.
+const maxLine = 512 << 20
+
+func newExecution(body io.ReadCloser) *Execution {
+	return &Execution{body: body, r: bufio.NewReaderSize(body, 32<<10), max: maxLine}
 }
 
 // Next reads the next line into l. After the line that ends the execution it
@@ -126,14 +137,19 @@ func (c *Client) execute(ctx context.Context, b []byte) (*Execution, error) {
 func (e *Execution) Next(l *Line) error {
 	for {
 		if e.done {
-			// Read on to the end of the body, so that the connection can be used again.
+			// Read on to the end of the body, so that the connection can be used
+			// again. A server that does not end it is not waited for.
+			t := time.AfterFunc(drainWait, func() { _ = e.body.Close() })
 			_, _ = io.Copy(io.Discard, io.LimitReader(e.r, 64<<10))
+			t.Stop()
 			return io.EOF
 		}
 		b, err := e.line()
 		if len(bytes.TrimSpace(b)) > 0 {
 			*l = Line{}
-			if jerr := json.Unmarshal(b, l); jerr != nil {
+			jerr := json.Unmarshal(b, l)
+			if _, odd := errors.AsType[*json.UnmarshalTypeError](jerr); jerr != nil && !odd {
+				// A field of another type is left out, as that of a line of a later kind.
 				if err == nil {
 					return fmt.Errorf("line of the interpreter cannot be read: %s", transport.Clean(jerr.Error(), false))
 				}
@@ -155,7 +171,7 @@ func noEnd(err error) error {
 	return fmt.Errorf("%w: %w", ErrNoEnd, err)
 }
 
-// line returns the next line, of any length. It is valid until the next call.
+// line returns the next line. It is valid until the next call.
 func (e *Execution) line() ([]byte, error) {
 	b, err := e.r.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
@@ -163,6 +179,9 @@ func (e *Execution) line() ([]byte, error) {
 	}
 	e.long = e.long[:0]
 	for errors.Is(err, bufio.ErrBufferFull) {
+		if len(e.long) > e.max {
+			return nil, fmt.Errorf("line of the interpreter has more than %d bytes", e.max)
+		}
 		e.long = append(e.long, b...)
 		b, err = e.r.ReadSlice('\n')
 	}

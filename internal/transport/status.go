@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -56,56 +55,82 @@ func (e *StatusError) SandboxGone() bool {
 }
 
 // errorBody is every shape of error object that the servers send: the control
-// plane's, the proxy's, envd's, and that of an RPC, whose code is a string.
+// plane's, the proxy's, envd's, and that of an RPC, whose code is a string. A
+// member of another type than expected must not hide the others.
 type errorBody struct {
 	Code      json.RawMessage `json:"code"`
 	Message   json.RawMessage `json:"message"`
-	ErrorCode string          `json:"error_code"`
-	SandboxID *string         `json:"sandboxId"`
-	Port      int             `json:"port"`
+	ErrorCode json.RawMessage `json:"error_code"`
+	SandboxID json.RawMessage `json:"sandboxId"`
+	Port      json.RawMessage `json:"port"`
 	Detail    json.RawMessage `json:"detail"` // of the interpreter
+}
+
+// text returns the string in raw, if it is one.
+func text(raw json.RawMessage) (string, bool) {
+	if len(raw) == 0 || raw[0] != '"' {
+		return "", false
+	}
+	var s string
+	err := json.Unmarshal(raw, &s)
+	return s, err == nil
 }
 
 // NewStatusError reads what the answer to a request says of itself. sent are the
 // request's headers: what was secret in them is taken out of the text. body is
 // what was read of the answer, at most MaxErrorBody.
 func NewStatusError(status int, sent, h http.Header, body []byte) *StatusError {
-	e := &StatusError{StatusCode: status, RequestID: RequestID(h)}
-	for _, name := range []string{HeaderAPIKey, HeaderEnvdToken, HeaderTrafficToken} {
-		if v := sent.Get(name); v != "" {
-			body = bytes.ReplaceAll(body, []byte(v), []byte(redacted))
-		}
-	}
+	hide := hider(sent)
+	e := &StatusError{StatusCode: status, RequestID: Clean(hide(rawRequestID(h)), false)}
 	e.RetryAfter, e.HasRetry = RetryAfter(h)
 	var b errorBody
 	if err := json.Unmarshal(body, &b); err != nil {
-		e.Message = Clean(string(body), isHTML(h, body))
+		e.Message = clean(string(body), isHTML(h, body), hide)
 		return e
 	}
 	e.JSON = true
-	e.Code = b.ErrorCode
-	var code string
-	if e.Code == "" && json.Unmarshal(b.Code, &code) == nil {
-		e.Code = code
+	code, ok := text(b.ErrorCode)
+	if !ok || code == "" {
+		code, _ = text(b.Code)
 	}
-	var msg string
-	switch {
-	case json.Unmarshal(b.Message, &msg) == nil:
-	case len(b.Detail) > 0 && json.Unmarshal(b.Detail, &msg) != nil:
-		msg = string(b.Detail)
+	e.Code = clean(code, false, hide)
+	msg, ok := text(b.Message)
+	if !ok && len(b.Detail) > 0 {
+		if msg, ok = text(b.Detail); !ok {
+			msg = string(b.Detail)
+		}
 	}
-	e.Message = Clean(msg, false)
-	if b.SandboxID != nil {
-		e.Proxy, e.Port = true, b.Port
+	e.Message = clean(msg, false, hide)
+	if _, e.Proxy = text(b.SandboxID); e.Proxy {
+		_ = json.Unmarshal(b.Port, &e.Port)
 	}
 	return e
 }
 
+// hider returns what takes the secrets of a request's headers out of text, also
+// where that is JSON or HTML still.
+func hider(sent http.Header) func(string) string {
+	var pairs []string
+	for _, name := range []string{HeaderAPIKey, HeaderEnvdToken, HeaderTrafficToken} {
+		v := sent.Get(name)
+		if v == "" {
+			continue
+		}
+		pairs = append(pairs, v, redacted, html.EscapeString(v), redacted)
+		if quoted, err := json.Marshal(v); err == nil {
+			pairs = append(pairs, string(quoted[1:len(quoted)-1]), redacted)
+		}
+	}
+	return strings.NewReplacer(pairs...).Replace
+}
+
 // RequestID returns the ID by which the server's operators find a request.
-func RequestID(h http.Header) string {
+func RequestID(h http.Header) string { return Clean(rawRequestID(h), false) }
+
+func rawRequestID(h http.Header) string {
 	for _, name := range []string{"X-E2b-Trace-Id", "X-Request-Id"} {
 		if v := h.Get(name); v != "" {
-			return Clean(v, false)
+			return v
 		}
 	}
 	return ""
@@ -139,15 +164,21 @@ var (
 // Clean makes text of a server fit to be shown: no markup, no control
 // characters, no key or signature, one line, bounded in length.
 func Clean(s string, markup bool) string {
+	return clean(s, markup, func(s string) string { return s })
+}
+
+// clean is Clean, with hide to take out what else is secret.
+func clean(s string, markup bool, hide func(string) string) string {
 	if markup {
 		t := ""
 		if m := title.FindStringSubmatch(s); m != nil {
 			t = m[1] + " "
 		}
 		s = t + tag.ReplaceAllString(invisible.ReplaceAllString(s, " "), " ")
-		// Entities may hide markup of their own.
-		s = strings.NewReplacer("<", " ", ">", " ").Replace(html.UnescapeString(s))
+		// Entities may hide markup of their own, and secrets.
+		s = strings.NewReplacer("<", " ", ">", " ").Replace(hide(html.UnescapeString(s)))
 	}
+	s = hide(s)
 	// The longest secret is far shorter than the second bound, so that cutting
 	// first cannot leave half of one.
 	if len(s) > 16*maxMessage {

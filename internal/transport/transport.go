@@ -5,7 +5,9 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -31,8 +33,9 @@ const (
 var ErrTimeout = errors.New("no answer within the request timeout")
 
 // ErrRedirect is returned for a redirect that would carry a request, and the
-// secrets in its headers, to another host or onto plain HTTP.
-var ErrRedirect = errors.New("refused a redirect to another host or to plain http")
+// secrets in its headers, to another host or onto plain HTTP, or that would make
+// another request of it.
+var ErrRedirect = errors.New("refused a redirect")
 
 // Tune returns the transports that a client uses: one for everything, and one
 // for code execution, where HTTP/1.1 is needed because only the end of a
@@ -57,11 +60,6 @@ func Tune(rt http.RoundTripper) (main, http1 http.RoundTripper) {
 	if t.IdleConnTimeout <= 0 || t.IdleConnTimeout > 5*time.Minute {
 		t.IdleConnTimeout = 90 * time.Second
 	}
-	h1 := t.Clone()
-	h1.ForceAttemptHTTP2 = false
-	h1.Protocols = new(http.Protocols)
-	h1.Protocols.SetHTTP1(true)
-	h1.TLSNextProto = nil
 	if t.HTTP2 == nil {
 		t.HTTP2 = new(http.HTTP2Config)
 	}
@@ -72,6 +70,17 @@ func Tune(rt http.RoundTripper) (main, http1 http.RoundTripper) {
 	if t.HTTP2.PingTimeout == 0 {
 		t.HTTP2.PingTimeout = 15 * time.Second
 	}
+	h1 := t.Clone()
+	h1.ForceAttemptHTTP2 = false
+	h1.Protocols = new(http.Protocols)
+	h1.Protocols.SetHTTP1(true)
+	h1.TLSNextProto = nil
+	// Clone has net/http offer HTTP/2 in the TLS handshake, and a server that takes
+	// the offer then speaks another protocol than this transport.
+	if h1.TLSClientConfig == nil {
+		h1.TLSClientConfig = new(tls.Config)
+	}
+	h1.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	return t, h1
 }
 
@@ -87,12 +96,18 @@ func (f RoundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { retu
 
 // CheckRedirect is the redirect policy of every plane.
 func CheckRedirect(req *http.Request, via []*http.Request) error {
-	first := via[0].URL
-	if req.URL.Host != first.Host || (first.Scheme == "https" && req.URL.Scheme != "https") {
-		return ErrRedirect
-	}
-	if len(via) >= 10 {
-		return errors.New("stopped after 10 redirects")
+	first := via[0]
+	switch {
+	case req.URL.Host != first.URL.Host:
+		return fmt.Errorf("%w to another host", ErrRedirect)
+	case first.URL.Scheme == "https" && req.URL.Scheme != "https":
+		return fmt.Errorf("%w to plain http", ErrRedirect)
+	case req.Method != first.Method:
+		// After 301, 302 and 303 net/http goes on with GET: the answer to that would
+		// be taken for the success of a DELETE that was never carried out.
+		return fmt.Errorf("%w that turns %s into %s", ErrRedirect, first.Method, req.Method)
+	case len(via) >= 10:
+		return fmt.Errorf("%w after %d others", ErrRedirect, len(via))
 	}
 	return nil
 }
