@@ -48,6 +48,8 @@ func TestGoodIDs(t *testing.T) {
 	t.Parallel()
 	for id, sent := range map[string]string{
 		"a": "a", "isandbox0000000000001": "isandbox0000000000001", "A_b": "A_b", "i1-6532622b": "i1",
+		// Half of one would name another sandbox.
+		"550e8400-e29b-41d4-a716-446655440000": "550e8400-e29b-41d4-a716-446655440000", "a-b-c": "a-b-c", "a-": "a-",
 		strings.Repeat("a", 63): strings.Repeat("a", 63),
 	} {
 		api := newFakeAPI(t, answerText(204, ""))
@@ -115,6 +117,10 @@ func TestBadCreateOptions(t *testing.T) {
 		"auto-resume with files only":         {AutoResume: &yes, OnTimeout: e2b.TimeoutPauseFilesystem},
 		"the reserved key":                    {Metadata: map[string]string{"e2b_go_create_token": "mine"}},
 		"the reserved key without a token":    {NoToken: true, Metadata: map[string]string{"e2b_go_create_token": ""}},
+		"metadata that is not UTF-8":          {Metadata: map[string]string{"a": "s3cr3t\xff"}},
+		"a metadata key that is not UTF-8":    {Metadata: map[string]string{"\xff": "a"}},
+		"a variable that is not UTF-8":        {Env: map[string]string{"A": "s3cr3t\xff"}},
+		"a template that is not UTF-8":        {Template: "\xff"},
 		"a variable without a name":           {Env: map[string]string{"": "a"}},
 		"a variable with = in its name":       {Env: map[string]string{"A=B": "a"}},
 		"a variable with a zero in its name":  {Env: map[string]string{"A\x00": "a"}},

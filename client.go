@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -61,6 +62,18 @@ type ClientOptions struct {
 	// duration, never a secret, code, a command or file contents. nil means none.
 	Logger *slog.Logger
 }
+
+// String describes o without its key and its headers, which may hold others.
+func (o ClientOptions) String() string {
+	return fmt.Sprintf("{Domain:%q APIURL:%q SandboxURL:%q RequestTimeout:%v SandboxTimeout:%v MaxRetries:%d JSON:%t UserAgent:%q}",
+		o.Domain, o.APIURL, o.SandboxURL, o.RequestTimeout, o.SandboxTimeout, o.MaxRetries, o.JSON, o.UserAgent)
+}
+
+// GoString returns what String returns.
+func (o ClientOptions) GoString() string { return "e2b.ClientOptions" + o.String() }
+
+// LogValue returns what String returns.
+func (o ClientOptions) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
 // A Client calls E2B with one API key. It is safe for concurrent use, and meant
 // to be made once and kept: it owns the connections. It holds no sandbox; a

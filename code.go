@@ -150,7 +150,7 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts *CodeOptions) (
 		}
 		return nil, s.dataError(ctx, opCode, ended(ctx, run, err), false)
 	}
-	defer x.Close() //nolint:errcheck // at its end, or to interrupt it
+	defer x.Close()
 	r := newCodeReader(&o)
 	err = r.read(x)
 	switch {
@@ -179,7 +179,7 @@ func (o *CodeOptions) check(code string) (map[string]string, error) {
 	if name, bad := badEnv(o.Env); bad {
 		return nil, invalid(opCode.name, "Env", "has a name or value that no process can have: %.40q", name)
 	}
-	if err := validText(opCode.name, o.Env, "code", code, "Language", o.Language); err != nil {
+	if err := validText(opCode.name, o.Env, argument{"code", code}, argument{"Language", o.Language}); err != nil {
 		return nil, err
 	}
 	if len(o.Env) == 0 {
@@ -465,7 +465,7 @@ func probeContext(ctx context.Context, c *interpreter.Client, budget time.Durati
 	if err != nil {
 		return 0, err
 	}
-	defer x.Close() //nolint:errcheck // at its end, or given up
+	defer x.Close()
 	r := newCodeReader(&CodeOptions{MaxOutput: 1})
 	if err := r.read(x); err != nil {
 		return 0, err

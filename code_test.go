@@ -461,6 +461,7 @@ func interrupted(t *testing.T, deaf time.Duration, set ...func(*e2b.ClientOption
 	requireDataKinds(t, err, context.DeadlineExceeded)
 	require.Equal(t, "so far\n", e.Stdout)
 	require.Equal(t, 10*time.Second, time.Since(interp.begin))
+	synctest.Wait() // until the interpreter has noticed
 	return f, interp, c, sbx
 }
 
@@ -476,7 +477,6 @@ func TestRunCodeSettlesAfterCancel(t *testing.T) {
 		t.Run(deaf.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, interp, _, sbx := interrupted(t, deaf)
-				synctest.Wait()
 				require.Equal(t, []string{"forever:left"}, interp.log(), "the server sees the connection close at once")
 				_, err := sbx.RunCode(t.Context(), "next", nil)
 				require.NoError(t, err)
@@ -528,6 +528,7 @@ func TestRunCodeSettlesForAllHandles(t *testing.T) {
 			_, err := sbx.Pause(t.Context(), nil)
 			require.NoError(t, err)
 			requireDataKinds(t, <-done, e2b.ErrSandboxNotRunning)
+			synctest.Wait()
 			again, err := c.Connect(t.Context(), fakeID, nil)
 			require.NoError(t, err)
 			require.True(t, again.Resumed())
@@ -613,12 +614,13 @@ func TestRunCodeSettlingEnds(t *testing.T) {
 		requireDataKinds(t, err, context.DeadlineExceeded)
 		require.Equal(t, time.Minute, time.Since(begin))
 
+		synctest.Wait()
 		serve := f.code
 		f.code = nil
 		_, err = sbx.RunCode(t.Context(), "next", nil)
 		requireDataKinds(t, err, e2b.ErrPortClosed)
+		synctest.Wait()
 		f.code = serve
-
 		interp.mu.Lock()
 		interp.until = time.Time{}
 		interp.calls = nil
@@ -686,7 +688,7 @@ func TestRunCodeTimeoutOption(t *testing.T) {
 		requireDataKinds(t, err, e2b.ErrCommandTimeout)
 		require.Equal(t, "so far\n", e.Stdout)
 		require.Equal(t, 7*time.Second, time.Since(interp.begin))
-		synctest.Wait()
+		synctest.Wait() // until the interpreter has noticed
 		require.Equal(t, []string{"forever:left"}, interp.log())
 
 		// It does not count the settling, which is not this call's.

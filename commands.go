@@ -263,15 +263,17 @@ func (o *RunOptions) check(op, cmd string) error {
 	if name, bad := badEnv(o.Env); bad {
 		return invalid(op, "Env", "has a name or value that no process can have: %.40q", name)
 	}
-	return validText(op, o.Env, "cmd", cmd, "Dir", o.Dir, "User", o.User, "Tag", o.Tag)
+	return validText(op, o.Env, argument{"cmd", cmd}, argument{"Dir", o.Dir}, argument{"User", o.User}, argument{"Tag", o.Tag})
 }
 
+type argument struct{ name, value string }
+
 // validText refuses what is not UTF-8: protobuf does not encode it, and JSON
-// would change it silently. args are names and their values.
-func validText(op string, env map[string]string, args ...string) error {
-	for i := 0; i < len(args); i += 2 {
-		if !utf8.ValidString(args[i+1]) {
-			return invalid(op, args[i], "is not UTF-8")
+// would change it silently.
+func validText(op string, env map[string]string, args ...argument) error {
+	for _, arg := range args {
+		if !utf8.ValidString(arg.value) {
+			return invalid(op, arg.name, "is not UTF-8")
 		}
 	}
 	for name, value := range env {
@@ -425,7 +427,7 @@ func ended(ctx, bound context.Context, err error) error {
 // that of a server which does not say.
 func atLeast(version string, want ...int) bool {
 	var got [3]int
-	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &got[0], &got[1], &got[2]); n < 3 { //nolint:errcheck // n tells
+	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &got[0], &got[1], &got[2]); n < 3 {
 		return true
 	}
 	for i, w := range want {

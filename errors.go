@@ -181,18 +181,19 @@ type opError struct {
 }
 
 func (e *opError) Error() string {
-	s := prefix(e.op, e.sandboxID)
+	var b strings.Builder
+	b.WriteString(prefix(e.op, e.sandboxID))
 	for _, err := range e.errs {
 		if api, ok := err.(*APIError); ok { //nolint:errorlint // our own list
-			s += fmt.Sprintf("; last answer: %d %s", api.StatusCode, api.Message)
+			fmt.Fprintf(&b, "; last answer: %d %s", api.StatusCode, api.Message)
 			continue
 		}
-		s += ": " + err.Error()
+		fmt.Fprintf(&b, ": %v", err)
 	}
 	if e.detail != "" {
-		s += ": " + e.detail
+		b.WriteString(": " + e.detail)
 	}
-	return s
+	return b.String()
 }
 
 func (e *opError) Unwrap() []error { return e.errs }
@@ -337,9 +338,9 @@ func controlError(ctx context.Context, op operation, id string, err error) error
 	if err == nil {
 		return nil
 	}
-	o, ok := errors.AsType[*controlapi.Outcome](err)
+	o, ok := errors.AsType[*controlapi.OutcomeError](err)
 	if !ok {
-		o = &controlapi.Outcome{Attempts: 1, Err: err}
+		o = &controlapi.OutcomeError{Attempts: 1, Err: err}
 	}
 	var out error
 	status, isStatus := errors.AsType[*transport.StatusError](o.Err)
@@ -358,7 +359,7 @@ func controlError(ctx context.Context, op operation, id string, err error) error
 		out = &APIError{Op: op.name, SandboxID: id, StatusCode: bad.Status, Message: bad.Error(), RequestID: bad.RequestID, Attempts: o.Attempts}
 	default:
 		e := &opError{op: op.name, sandboxID: id, errs: []error{broken(ctx, o.Err)}}
-		if o.Last != nil {
+		if o.Last != nil && ctx.Err() != nil { // what it was waiting out
 			e.errs = append(e.errs, newAPIError(op, id, o.Last, o.Attempts))
 		}
 		out = e
@@ -467,7 +468,7 @@ func isWire(err error) bool {
 
 // interrupted is the error for a call that was cut off, and whether the sandbox
 // is known to run still.
-func (s *Sandbox) interrupted(ctx context.Context, op operation, err error) (error, bool) { //nolint:revive // the error is the result
+func (s *Sandbox) interrupted(ctx context.Context, op operation, err error) (error, bool) {
 	state, known := s.probe(ctx)
 	if known && state != StateRunning {
 		e := &APIError{Op: op.name, SandboxID: s.id, State: state, Attempts: 1, kinds: []error{ErrSandboxNotRunning}}

@@ -268,7 +268,7 @@ func TestErrorBodyIsReadInBounds(t *testing.T) {
 			read += len(p)
 			return len(p), nil
 		})
-		return &http.Response{StatusCode: 500, Header: http.Header{}, Body: io.NopCloser(body)}, nil
+		return &http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{}, Body: io.NopCloser(body)}, nil
 	})
 	_, err := api.client(t, noRetries).Info(t.Context(), apiTestID)
 	require.Equal(t, 500, requireAPIError(t, err).StatusCode)

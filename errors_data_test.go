@@ -164,6 +164,7 @@ func TestDataErrorTable(t *testing.T) {
 		{"parent is a file, write", "write", 500, jsonType, envd(500, "error ensuring directories: path is a file: /a"), kinds(fs.ErrNotExist), nil},
 		{"permission", fileCalls, 500, jsonType, envd(500, "error opening file: open /sys/x: permission denied"), kinds(fs.ErrPermission), nil},
 		{"no permission for the operation", "write", 500, jsonType, envd(500, "error changing ownership: operation not permitted"), kinds(fs.ErrPermission), nil},
+		{"exists", "write", 500, jsonType, envd(500, "error creating directory: mkdir /a: file exists"), kinds(fs.ErrExist), nil},
 		{"disk full while making directories", "write", 500, jsonType, envd(500, "error creating directory: mkdir /a: no space left on device"), kinds(e2b.ErrNoSpace), nil},
 		{"disk full", "write", 507, jsonType, envd(507, "attempted to write 4 bytes: not enough disk space available"), kinds(e2b.ErrNoSpace), nil},
 		{"internal", fileCalls, 500, textType, "seeker can't seek", kinds(), nil},

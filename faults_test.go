@@ -705,7 +705,7 @@ func TestBrokenUnaryCalls(t *testing.T) {
 	}
 }
 
-// The end of ctx is told as it is by each call, whatever its cause is, as that of
+// USERS.md D2: the end of ctx is told as it is by each call, whatever its cause is, as that of
 // an errgroup that has failed elsewhere.
 func TestContextIdentity(t *testing.T) {
 	for name, call := range dataCalls {

@@ -52,7 +52,7 @@ func (f *Files) Read(ctx context.Context, path string, opts *ReadOptions) ([]byt
 	if err != nil {
 		return nil, f.fail(ctx, opRead, path, ended(ctx, bound, err), false)
 	}
-	defer d.Close() //nolint:errcheck // read to its end, or given up
+	defer d.Close()
 	b, err := readAll(d, d.Size)
 	if err != nil {
 		return nil, f.fail(ctx, opRead, path, ended(ctx, bound, err), true)

@@ -35,17 +35,17 @@ type exchange struct {
 	} `json:"response"`
 }
 
-func readExchange(t testing.TB, name string) *exchange {
-	t.Helper()
+func readExchange(tb testing.TB, name string) *exchange {
+	tb.Helper()
 	b, err := os.ReadFile(filepath.Join(exchangeDir, name+".json"))
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	e := new(exchange)
-	require.NoError(t, json.Unmarshal(b, e))
+	require.NoError(tb, json.Unmarshal(b, e))
 	return e
 }
 
-func (e *exchange) body(t testing.TB) string {
-	t.Helper()
+func (e *exchange) body(tb testing.TB) string {
+	tb.Helper()
 	if len(e.Response.Body) == 0 || string(e.Response.Body) == "null" {
 		return ""
 	}
@@ -53,23 +53,23 @@ func (e *exchange) body(t testing.TB) string {
 		return string(e.Response.Body)
 	}
 	var text string
-	require.NoError(t, json.Unmarshal(e.Response.Body, &text))
+	require.NoError(tb, json.Unmarshal(e.Response.Body, &text))
 	return text
 }
 
 // answer is the recorded answer as it was.
-func (e *exchange) answer(t testing.TB) apiAnswer {
-	t.Helper()
+func (e *exchange) answer(tb testing.TB) apiAnswer {
+	tb.Helper()
 	var header []string
 	for name, value := range e.Response.Headers {
 		header = append(header, name, value)
 	}
-	return answerText(e.Response.Status, e.body(t), header...)
+	return answerText(e.Response.Status, e.body(tb), header...)
 }
 
-func answerRecorded(t testing.TB, name string) apiAnswer {
-	t.Helper()
-	return readExchange(t, name).answer(t)
+func answerRecorded(tb testing.TB, name string) apiAnswer {
+	tb.Helper()
+	return readExchange(tb, name).answer(tb)
 }
 
 // A wantRequest is a request that the SDK must send, to the letter.
@@ -508,7 +508,7 @@ func recordedCalls() []recordedCall {
 			}),
 		connectingMinute("connect-timeout-killed-but-paused-before", handleView(resumedView, insecureView, livesFor(time.Minute))),
 		// The long form of an ID is cut to the short one.
-		recordedCall{
+		{
 			file: "connect-long-id", op: "connect", sent: []wantRequest{sendConnect(`{"timeout":60}`)}, want: handleView(livesFor(time.Minute)),
 			call: func(ctx context.Context, c *e2b.Client) (any, error) {
 				return viewOrError(c.Connect(ctx, apiTestID+"-6532622b", &e2b.ConnectOptions{Timeout: time.Minute}))
@@ -539,13 +539,13 @@ func recordedCalls() []recordedCall {
 		// Pause.
 		pausing("pause-204", true),
 		pausing("pause-again-409", false),
-		recordedCall{
+		{
 			file: "pause-filesystem-only-204", op: "pause", sent: []wantRequest{sendPause(`{"memory":false}`)}, want: true,
 			call: func(ctx context.Context, c *e2b.Client) (any, error) {
 				return c.Pause(ctx, apiTestID, &e2b.PauseOptions{DropMemory: true})
 			},
 		},
-		recordedCall{
+		{
 			file: "pause-second-204", op: "pause", sent: []wantRequest{sendPause(`{}`)}, want: true,
 			call: func(ctx context.Context, c *e2b.Client) (any, error) { return c.BetaPause(ctx, apiTestID) },
 		},
@@ -632,7 +632,7 @@ func recordedCalls() []recordedCall {
 		asking("info-after-timeout-no-body", sandboxUnknown),
 		asking("killing-info-404", sandboxUnknown),
 		asking("resuming-info-after-kill", sandboxUnknown),
-		recordedCall{
+		{
 			file: "info-long-id-404", op: "info", sent: []wantRequest{sendInfo()},
 			want: failsWith(404, `Sandbox "`+apiTestID+`-6532622b" doesn't exist or you don't have access to it`, e2b.ErrSandboxNotFound),
 			call: func(ctx context.Context, c *e2b.Client) (any, error) { return c.Info(ctx, apiTestID+"-6532622b") },

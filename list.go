@@ -44,7 +44,7 @@ type SandboxInfo struct {
 
 func infoOf(d *controlapi.Detail) SandboxInfo {
 	info := SandboxInfo{
-		ID: d.SandboxID, TemplateID: d.TemplateID, Alias: d.Alias, State: State(d.State), Metadata: d.Metadata,
+		ID: controlapi.ShortID(d.SandboxID), TemplateID: d.TemplateID, Alias: d.Alias, State: State(d.State), Metadata: d.Metadata,
 		StartedAt: d.StartedAt.Time, EndAt: d.EndAt.Time,
 		CPUCount: d.CPUCount, MemoryMiB: d.MemoryMB, DiskMiB: d.DiskSizeMB,
 		EnvdVersion: d.EnvdVersion, Domain: d.Domain, AllowInternet: d.AllowInternetAccess,

@@ -238,7 +238,7 @@ func (p *Process) settle() *Result {
 	defer t.Stop()
 	select {
 	case <-p.done:
-		res, _ := p.result() //nolint:errcheck // the caller has an error that says more
+		res, _ := p.result()
 		return res
 	case <-t.C:
 		return &Result{ExitCode: -1}
@@ -286,7 +286,7 @@ func (p *Process) feed(ctx context.Context, r io.Reader) error {
 		case err != nil:
 			return &opError{op: p.op.name, sandboxID: p.s.id, detail: "stdin", errs: []error{err}}
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the command has ended
 		}
 	}
 }
@@ -296,12 +296,12 @@ func (p *Process) feed(ctx context.Context, r io.Reader) error {
 // wait for its input for ever.
 func (p *Process) unfed(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the command has ended
 	}
 	if isWire(err) {
 		switch connect.CodeOf(err) {
 		case connect.CodeNotFound, connect.CodeInternal, connect.CodeUnknown:
-			return nil
+			return nil // it has ended, or closed its input
 		}
 	}
 	return p.s.dataError(ctx, opStdin, err, false)

@@ -59,6 +59,22 @@ type roundTripFunc func(*http.Request) (*http.Response, error)
 func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // TestNothingPrintsAToken prints whatever may hold one, in every way.
+func TestClientOptionsPrintNoKey(t *testing.T) {
+	t.Parallel()
+	opts := e2b.ClientOptions{APIKey: "s3cr3t-key", Domain: "x.test", Headers: http.Header{"Authorization": {"s3cr3t-header"}}}
+	var logged bytes.Buffer
+	slog.New(slog.NewJSONHandler(&logged, nil)).Info("client", "options", opts, "pointer", &opts)
+	for _, text := range []string{
+		fmt.Sprintf("%v %+v %#v %s", opts, opts, opts, opts),
+		fmt.Sprintf("%v %+v %#v %s", &opts, &opts, &opts, &opts),
+		fmt.Sprintf("%+v", struct{ Options *e2b.ClientOptions }{&opts}.Options),
+		logged.String(),
+	} {
+		require.NotContains(t, text, "s3cr3t")
+		require.Contains(t, text, "x.test")
+	}
+}
+
 func TestNothingPrintsAToken(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t, answerRecorded(t, "create-private"))

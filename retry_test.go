@@ -398,12 +398,12 @@ func TestRepeatedPauseAndKill(t *testing.T) {
 }
 
 // sentMetadata is the metadata in the body of a create.
-func sentMetadata(t testing.TB, r sentRequest) map[string]string {
-	t.Helper()
+func sentMetadata(tb testing.TB, r sentRequest) map[string]string {
+	tb.Helper()
 	var body struct {
 		Metadata map[string]string `json:"metadata"`
 	}
-	require.NoError(t, json.Unmarshal([]byte(r.Body), &body))
+	require.NoError(tb, json.Unmarshal([]byte(r.Body), &body))
 	return body.Metadata
 }
 
@@ -519,12 +519,12 @@ func TestConnectionsAreReused(t *testing.T) {
 	t.Parallel()
 	var opened, requests atomic.Int64
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) //nolint:errcheck // only to have read it
+		_, _ = io.Copy(io.Discard, r.Body)
 		switch requests.Add(1) % 5 {
 		case 0:
 			w.Header().Set("Retry-After", "0")
 			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.WriteString(w, strings.Repeat("busy ", 1000)) //nolint:errcheck // the client may have gone
+			_, _ = io.WriteString(w, strings.Repeat("busy ", 1000))
 		case 1:
 			w.WriteHeader(http.StatusInternalServerError)
 		case 2:
@@ -555,20 +555,22 @@ func TestConnectionsAreReused(t *testing.T) {
 	require.Equal(t, int64(1), opened.Load(), "connections for %d requests", requests.Load())
 }
 
-// TestConnectionRefusedIsRepeated is over a real network stack.
+// TestConnectionRefusedIsRepeated below a real http.Transport.
 func TestConnectionRefusedIsRepeated(t *testing.T) {
 	t.Parallel()
-	dials := 0
-	c, err := e2b.NewClient(&e2b.ClientOptions{
-		APIKey: apiTestKey, APIURL: "http://127.0.0.1:1", MaxRetries: 1,
-		Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-			dials++
-			return nil, errNoConnection
-		}},
+	synctest.Test(t, func(t *testing.T) {
+		dials := 0
+		c, err := e2b.NewClient(&e2b.ClientOptions{
+			APIKey: apiTestKey, APIURL: apiTestURL, MaxRetries: 1,
+			Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				dials++
+				return nil, errNoConnection
+			}},
+		})
+		require.NoError(t, err)
+		_, err = c.Create(t.Context(), nil)
+		requireKinds(t, err)
+		require.ErrorIs(t, err, errNoConnection.Err)
+		require.Equal(t, 2, dials)
 	})
-	require.NoError(t, err)
-	_, err = c.Create(t.Context(), nil)
-	requireKinds(t, err)
-	require.ErrorIs(t, err, errNoConnection.Err)
-	require.Equal(t, 2, dials)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-09a7379d/e2b-go/internal/controlapi"
 	"github.com/seed-09a7379d/e2b-go/internal/envd"
@@ -32,7 +33,7 @@ const DefaultTemplate = "base"
 
 // createTokenKey is the metadata key by which a sandbox is found whose creation
 // was not answered.
-const createTokenKey = "e2b_go_create_token"
+const createTokenKey = "e2b_go_create_token" //nolint:gosec // the name of a metadata key
 
 // TimeoutAction is what happens to a sandbox at the end of its lifetime.
 type TimeoutAction int
@@ -286,7 +287,7 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 			s.init(h)
 			return s, nil
 		}
-		err = &controlapi.Outcome{Attempts: 1, Ambiguous: true, Err: err}
+		err = &controlapi.OutcomeError{Attempts: 1, Ambiguous: true, Err: err}
 	}
 	err = controlError(ctx, opCreate, "", err)
 	if unknown, ok := errors.AsType[*OutcomeUnknownError](err); ok {
@@ -339,6 +340,14 @@ func (o *CreateOptions) wire() (body controlapi.NewSandbox, token string, err er
 	}
 	if name, ok := badEnv(o.Env); ok {
 		return body, "", invalid(op, "Env", "has a name or value that no process can have: %.40q", name)
+	}
+	if err := validText(op, o.Env, argument{"Template", o.Template}); err != nil {
+		return body, "", err
+	}
+	for key, value := range o.Metadata {
+		if !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return body, "", invalid(op, "Metadata", "has a key or value that is not UTF-8: %.40q", key)
+		}
 	}
 	if _, has := o.Metadata[createTokenKey]; has {
 		return body, "", invalid(op, "Metadata", "uses the reserved key %s", createTokenKey)
@@ -477,11 +486,10 @@ func sandboxID(op, id string) (string, error) {
 	if !validID(id) {
 		return "", invalid(op, "sandbox ID", "must be 1 to 63 letters, digits, - or _: %.80q", id)
 	}
-	short, _, _ := strings.Cut(id, "-")
-	if short == "" {
+	if id[0] == '-' {
 		return "", invalid(op, "sandbox ID", "begins with a dash: %.80q", id)
 	}
-	return short, nil
+	return controlapi.ShortID(id), nil
 }
 
 func validID(id string) bool {

@@ -35,6 +35,7 @@ type Server struct {
 type runtime interface {
 	node.Node
 	Isolated() (ok bool, reason string)
+	Python() (string, error)
 }
 
 // A listener is one of the two HTTP servers.
@@ -195,4 +196,4 @@ func (s *Server) Isolated() (ok bool, reason string) { return s.runtime.Isolated
 
 // Python returns the path of the interpreter that runs code in the sandboxes, or
 // why there is none.
-func (s *Server) Python() (string, error) { return box.Python() }
+func (s *Server) Python() (string, error) { return s.runtime.Python() }

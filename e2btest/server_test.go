@@ -29,6 +29,8 @@ type memory struct {
 
 func (m *memory) Isolated() (ok bool, reason string) { return false, "it is in memory" }
 
+func (m *memory) Python() (string, error) { return "", errors.New("it runs no code") }
+
 func (m *memory) Close() error {
 	m.closed = true
 	return m.Node.Close()

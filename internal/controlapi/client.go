@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"sync/atomic"
@@ -50,9 +51,8 @@ type Client struct {
 func New(cfg Config) *Client {
 	c := &Client{cfg: &cfg, maxBody: maxBody}
 	// The steps of one attempt, from the outside in.
-	rt := transport.HideIdle(cfg.Transport)
-	rt = transport.Log(rt, cfg.Logger)
-	rt = c.attempt(rt)
+	rt := transport.Log(cfg.Transport, cfg.Logger)
+	rt = c.attempt(rt) // also hides CloseIdleConnections: retryablehttp drops the pool whenever it gives up
 	c.http = &retryablehttp.Client{
 		HTTPClient:   &http.Client{Transport: rt, CheckRedirect: transport.CheckRedirect},
 		RetryMax:     max(cfg.MaxRetries, 0),
@@ -73,17 +73,17 @@ type request struct {
 	busy     bool // repeat also a 409: the sandbox is changing its state
 }
 
-// Outcome is what an error of this package knows beyond its cause.
-type Outcome struct {
+// OutcomeError is what an error of this package knows beyond its cause.
+type OutcomeError struct {
 	Attempts  int
 	Last      *transport.StatusError // the last answer, also if the wait after it was cut short; or nil
 	Ambiguous bool                   // an attempt may have been carried out without our learning of it
 	Err       error                  // why the call ended
 }
 
-func (e *Outcome) Error() string { return e.Err.Error() }
+func (e *OutcomeError) Error() string { return e.Err.Error() }
 
-func (e *Outcome) Unwrap() error { return e.Err }
+func (e *OutcomeError) Unwrap() error { return e.Err }
 
 // call is the state of one request over its attempts. retryablehttp runs them
 // one after another, so nothing guards it.
@@ -99,7 +99,7 @@ type call struct {
 type callKey struct{}
 
 func callOf(ctx context.Context) *call {
-	c, _ := ctx.Value(callKey{}).(*call) //nolint:errcheck // do puts it there
+	c, _ := ctx.Value(callKey{}).(*call)
 	return c
 }
 
@@ -112,11 +112,11 @@ type answer struct {
 }
 
 // do makes a request, repeats it as far as that is safe and allowed, and
-// returns its answer or an *Outcome.
+// returns its answer or an *OutcomeError.
 func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	st := &call{request: r}
 	fail := func(err error) error {
-		return &Outcome{Attempts: st.attempts, Last: st.last, Ambiguous: st.ambiguous, Err: err}
+		return &OutcomeError{Attempts: st.attempts, Last: st.last, Ambiguous: st.ambiguous, Err: err}
 	}
 	var body any // retryablehttp takes bytes without a copy
 	if r.body != nil {
@@ -132,9 +132,7 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	if err != nil {
 		return nil, fail(transport.Cause(err))
 	}
-	for name, values := range c.cfg.Header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, c.cfg.Header)
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.cfg.UserAgent)
 	req.Header.Set(transport.HeaderAPIKey, c.cfg.APIKey)
@@ -145,7 +143,7 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	if err != nil {
 		return nil, fail(transport.Cause(err))
 	}
-	defer resp.Body.Close() //nolint:errcheck // in memory
+	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
 		return nil, fail(st.last)
 	}
@@ -215,7 +213,7 @@ func (a *answer) decode(out any) error {
 
 // bad is the error for an answer that err says cannot be used.
 func (a *answer) bad(err error) error {
-	return &Outcome{Attempts: a.attempts, Err: &BadAnswerError{Status: a.status, RequestID: transport.RequestID(a.header), Err: err}}
+	return &OutcomeError{Attempts: a.attempts, Err: &BadAnswerError{Status: a.status, RequestID: transport.RequestID(a.header), Err: err}}
 }
 
 // BadAnswerError is a success whose body is not what it should be.
@@ -258,7 +256,7 @@ func (f *family) do(first, second func() (*answer, error)) (*answer, error) {
 	case !routeMissing(err):
 		return a, err // that answer was about something else after all
 	case routeMissing(err2):
-		if o, ok := errors.AsType[*Outcome](err2); ok {
+		if o, ok := errors.AsType[*OutcomeError](err2); ok {
 			o.Err = fmt.Errorf("%w: %w", ErrNoRoute, o.Err)
 		}
 	}

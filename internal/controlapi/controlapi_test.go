@@ -21,12 +21,12 @@ import (
 )
 
 // newTestClient returns a client whose every request is answered by respond.
-func newTestClient(t testing.TB, respond httpmock.Responder) *Client {
-	t.Helper()
+func newTestClient(tb testing.TB, respond httpmock.Responder) *Client {
+	tb.Helper()
 	mock := httpmock.NewMockTransport()
 	mock.RegisterNoResponder(respond)
 	base, err := url.Parse("https://api.e2b.test")
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return New(Config{BaseURL: base, APIKey: "e2b_0123", UserAgent: "test", Transport: mock})
 }
 
@@ -176,7 +176,7 @@ func TestFamily(t *testing.T) {
 		return func() (*answer, error) {
 			asked = append(asked, name)
 			if err != nil {
-				return nil, &Outcome{Attempts: 1, Err: err}
+				return nil, &OutcomeError{Attempts: 1, Err: err}
 			}
 			return &answer{}, nil
 		}
@@ -269,7 +269,7 @@ func TestAnswersThatAreNoAnswer(t *testing.T) {
 			require.ErrorAs(t, call(), &bad, "%s answered with %q", name, body)
 			require.Equal(t, 200, bad.Status)
 			require.Equal(t, "r1", bad.RequestID)
-			var o *Outcome
+			var o *OutcomeError
 			require.ErrorAs(t, call(), &o, "%s answered with %q", name, body)
 			require.Equal(t, 1, o.Attempts)
 			require.Equal(t, name == "create", o.Ambiguous)
@@ -281,7 +281,7 @@ func TestAnswerTooLong(t *testing.T) {
 	t.Parallel()
 	c := newTestClient(t, func(r *http.Request) (*http.Response, error) {
 		endless := io.MultiReader(strings.NewReader("["), repeating{})
-		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(endless)}, nil
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(endless)}, nil
 	})
 	require.Positive(t, c.maxBody)
 	c.maxBody = 1 << 20
@@ -320,7 +320,7 @@ func FuzzListAnswer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte, token string) {
 		c := newTestClient(t, func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, Header: http.Header{"X-Next-Token": {token}}, Body: io.NopCloser(bytes.NewReader(body))}, nil
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"X-Next-Token": {token}}, Body: io.NopCloser(bytes.NewReader(body))}, nil
 		})
 		page, next, err := c.List(t.Context(), ListQuery{})
 		if err != nil {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seed-09a7379d/e2b-go/internal/transport"
 )
 
 // Create starts a sandbox.
@@ -21,7 +23,7 @@ func (c *Client) Create(ctx context.Context, body NewSandbox, timeout time.Durat
 	v2 := func() (*answer, error) {
 		twin := body
 		if !twin.Secure {
-			return nil, &Outcome{Err: ErrAlwaysSecure}
+			return nil, &OutcomeError{Err: ErrAlwaysSecure}
 		}
 		twin.Secure = false
 		return c.do(ctx, request{method: http.MethodPost, segments: []string{"v2", "sandboxes"}, body: twin})
@@ -31,7 +33,7 @@ func (c *Client) Create(ctx context.Context, body NewSandbox, timeout time.Durat
 		return nil, err
 	}
 	sbx, err := a.sandbox()
-	if o, ok := errors.AsType[*Outcome](err); ok {
+	if o, ok := errors.AsType[*OutcomeError](err); ok {
 		o.Ambiguous = true // it was created, and what came back does not say which
 	}
 	return sbx, err
@@ -57,13 +59,22 @@ func (c *Client) Connect(ctx context.Context, id string, body ConnectSandbox, ti
 	return sbx, a.status == http.StatusCreated, err
 }
 
+// ShortID cuts the old long form of an ID, "sandbox-client", to the sandbox's. An
+// ID of another form stays as it is: compatible servers have IDs with dashes, and
+// half of one would name another sandbox.
+func ShortID(id string) string {
+	if short, client, ok := strings.Cut(id, "-"); ok && short != "" && client != "" && !strings.Contains(client, "-") {
+		return short
+	}
+	return id
+}
+
 func (a *answer) sandbox() (*Sandbox, error) {
 	var s Sandbox
 	if err := a.decode(&s); err != nil {
 		return nil, err
 	}
-	// Old servers answer with the client's ID behind the sandbox's.
-	s.SandboxID, _, _ = strings.Cut(s.SandboxID, "-")
+	s.SandboxID = ShortID(s.SandboxID)
 	return &s, nil
 }
 
@@ -73,14 +84,14 @@ func (c *Client) Pause(ctx context.Context, id string, body PauseSandbox) (bool,
 	if err == nil {
 		return true, nil
 	}
-	o, ok := errors.AsType[*Outcome](err)
-	if !ok || o.Last == nil || o.Err != error(o.Last) || !strings.Contains(o.Last.Message, "already paused") {
+	status, ambiguous := refused(err)
+	if status == nil || !strings.Contains(status.Message, "already paused") {
 		return false, err
 	}
-	switch o.Last.StatusCode {
+	switch status.StatusCode {
 	case http.StatusConflict, http.StatusBadRequest: // compatible servers say 400
 		// An earlier attempt whose answer was lost is what paused it.
-		return o.Ambiguous, nil
+		return ambiguous, nil
 	}
 	return false, err
 }
@@ -91,11 +102,21 @@ func (c *Client) Kill(ctx context.Context, id string) (bool, error) {
 	if err == nil {
 		return true, nil
 	}
-	o, ok := errors.AsType[*Outcome](err)
-	if ok && o.Last != nil && o.Err == error(o.Last) && o.Last.StatusCode == http.StatusNotFound && !routeMissing(err) {
-		return o.Ambiguous, nil
+	if status, ambiguous := refused(err); status != nil && status.StatusCode == http.StatusNotFound && !routeMissing(err) {
+		return ambiguous, nil
 	}
 	return false, err
+}
+
+// refused returns the answer that ended a call, nil if something else did, and
+// whether an attempt before it may have been carried out.
+func refused(err error) (status *transport.StatusError, ambiguous bool) {
+	o, ok := errors.AsType[*OutcomeError](err)
+	if !ok {
+		return nil, false
+	}
+	status, _ = errors.AsType[*transport.StatusError](o.Err)
+	return status, o.Ambiguous
 }
 
 // SetTimeout sets how long a running sandbox lives from now.
@@ -143,7 +164,7 @@ func (c *Client) List(ctx context.Context, q ListQuery) ([]Detail, string, error
 	}
 	v1 := func() (*answer, error) {
 		if what := q.beyondV1(); what != "" {
-			return nil, &Outcome{Err: fmt.Errorf("%w: %s", ErrListV1, what)}
+			return nil, &OutcomeError{Err: fmt.Errorf("%w: %s", ErrListV1, what)}
 		}
 		only := ListQuery{Metadata: q.Metadata}
 		return c.do(ctx, request{method: http.MethodGet, segments: []string{"sandboxes"}, query: only.values(), safe: true})

@@ -50,8 +50,8 @@ type Sandbox struct {
 	SandboxID          string `json:"sandboxID"`
 	TemplateID         string `json:"templateID"`
 	EnvdVersion        string `json:"envdVersion"`
-	EnvdAccessToken    string `json:"envdAccessToken"`    //nolint:gosec // a field of the answer
-	TrafficAccessToken string `json:"trafficAccessToken"` //nolint:gosec // a field of the answer
+	EnvdAccessToken    string `json:"envdAccessToken"`
+	TrafficAccessToken string `json:"trafficAccessToken"`
 	Domain             string `json:"domain"`
 }
 

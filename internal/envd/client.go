@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -67,7 +68,7 @@ func statusErrors(rt http.RoundTripper) http.RoundTripper {
 		if err != nil || resp.StatusCode == http.StatusOK {
 			return resp, err
 		}
-		body, _, _ := transport.ReadBody(resp.Body, transport.MaxErrorBody) //nolint:errcheck // what came of it is enough
+		body, _, _ := transport.ReadBody(resp.Body, transport.MaxErrorBody)
 		_ = resp.Body.Close()
 		var shape struct {
 			Code string `json:"code"`
@@ -105,9 +106,7 @@ func (a streamAgent) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 
 // header fills in the headers of one request. user may be "" for the default.
 func (c *Client) header(h http.Header, user string) {
-	for name, values := range c.cfg.Header {
-		h[name] = values
-	}
+	maps.Copy(h, c.cfg.Header)
 	if user != "" {
 		r := http.Request{Header: h}
 		r.SetBasicAuth(user, "") // envd reads the name alone

@@ -3,6 +3,7 @@ package envd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"mime/multipart"
 	"net/http"
@@ -45,7 +46,7 @@ func (c *Client) Download(ctx context.Context, limit time.Duration, path, user s
 	c.header(req.Header, "")
 	// Not every transport is ours, and envd compresses at a fortieth of the speed.
 	req.Header.Set("Accept-Encoding", "identity")
-	resp, err := c.send(ctx, req)
+	resp, err := c.send(ctx, req) //nolint:bodyclose // Download.Close closes it
 	if err != nil {
 		idle.Release()
 		return nil, err
@@ -56,7 +57,7 @@ func (c *Client) Download(ctx context.Context, limit time.Duration, path, user s
 // Read reads the file. An end before Size bytes is io.ErrUnexpectedEOF.
 func (d *Download) Read(p []byte) (int, error) {
 	n, err := d.r.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = causeOf(d.ctx, err)
 	}
 	return n, err
@@ -128,7 +129,7 @@ func (c *Client) send(ctx context.Context, req *http.Request) (*http.Response, e
 	if resp.StatusCode < 300 {
 		return resp, nil
 	}
-	defer resp.Body.Close()                                             //nolint:errcheck // read as far as it matters
-	body, _, _ := transport.ReadBody(resp.Body, transport.MaxErrorBody) //nolint:errcheck // what came of it is enough
+	defer resp.Body.Close()
+	body, _, _ := transport.ReadBody(resp.Body, transport.MaxErrorBody)
 	return nil, transport.NewStatusError(resp.StatusCode, req.Header, resp.Header, body)
 }

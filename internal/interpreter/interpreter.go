@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"time"
@@ -102,9 +103,7 @@ func (c *Client) execute(ctx context.Context, b []byte) (*Execution, error) {
 	if err != nil {
 		return nil, transport.Cause(err)
 	}
-	for name, values := range c.cfg.Header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, c.cfg.Header)
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.http.Do(req)
@@ -115,8 +114,8 @@ func (c *Client) execute(ctx context.Context, b []byte) (*Execution, error) {
 		return nil, transport.Cause(err)
 	}
 	if resp.StatusCode >= 300 {
-		defer resp.Body.Close()                                             //nolint:errcheck // read as far as it matters
-		body, _, _ := transport.ReadBody(resp.Body, transport.MaxErrorBody) //nolint:errcheck // what came of it is enough
+		defer resp.Body.Close()
+		body, _, _ := transport.ReadBody(resp.Body, transport.MaxErrorBody)
 		return nil, transport.NewStatusError(resp.StatusCode, req.Header, resp.Header, body)
 	}
 	return newExecution(resp.Body), nil

@@ -241,6 +241,6 @@ func FuzzNewStatusError(f *testing.F) {
 		requireClean(t, e.Code, false)
 		require.NotContains(t, e.Error(), secret)
 		require.NotContains(t, e.Code, secret)
-		require.Equal(t, e.Proxy && e.StatusCode == 502 && strings.Contains(e.Message, "port is not open"), e.PortClosed())
+		require.Equal(t, e.Proxy && e.StatusCode == http.StatusBadGateway && strings.Contains(e.Message, "port is not open"), e.PortClosed())
 	})
 }

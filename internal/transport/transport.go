@@ -21,7 +21,7 @@ import (
 
 // The headers that route a request to a sandbox and let it in.
 const (
-	HeaderAPIKey       = "X-API-Key"
+	HeaderAPIKey       = "X-API-Key" //nolint:gosec // the header's name, not a credential
 	HeaderSandboxID    = "E2b-Sandbox-Id"
 	HeaderSandboxPort  = "E2b-Sandbox-Port"
 	HeaderEnvdToken    = "X-Access-Token"
@@ -83,10 +83,6 @@ func Tune(rt http.RoundTripper) (main, http1 http.RoundTripper) {
 	h1.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	return t, h1
 }
-
-// HideIdle wraps rt so that nobody above can drop its pool of connections:
-// go-retryablehttp closes idle connections whenever it gives up.
-func HideIdle(rt http.RoundTripper) http.RoundTripper { return RoundTripFunc(rt.RoundTrip) }
 
 // RoundTripFunc is a function as an http.RoundTripper.
 type RoundTripFunc func(*http.Request) (*http.Response, error)

@@ -22,10 +22,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func mustURL(t testing.TB, s string) *url.URL {
-	t.Helper()
+func mustURL(tb testing.TB, s string) *url.URL {
+	tb.Helper()
 	u, err := url.Parse(s)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return u
 }
 
@@ -147,16 +147,6 @@ func TestTuneProtocols(t *testing.T) {
 	}
 }
 
-func TestHideIdle(t *testing.T) {
-	t.Parallel()
-	rt := &countingTripper{}
-	c := &http.Client{Transport: HideIdle(rt)}
-	get(t, c.Transport, "http://e2b.test")
-	c.CloseIdleConnections()
-	require.Equal(t, int64(1), rt.trips.Load())
-	require.Zero(t, rt.closed.Load())
-}
-
 func TestCheckRedirect(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -236,7 +226,7 @@ func TestCause(t *testing.T) {
 // TestDelivery makes requests that fail at each stage, over a real transport.
 func TestDelivery(t *testing.T) {
 	t.Parallel()
-	try := func(t *testing.T, rt http.RoundTripper, ctx context.Context, d *Delivery, u string) error { //nolint:revive // ctx is what the test is about
+	try := func(t *testing.T, rt http.RoundTripper, ctx context.Context, d *Delivery, u string) error {
 		t.Helper()
 		req, err := http.NewRequestWithContext(d.Trace(ctx), http.MethodPost, u, strings.NewReader("x"))
 		require.NoError(t, err)
@@ -300,7 +290,7 @@ func TestDelivery(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = http.ReadRequest(bufio.NewReader(c)) //nolint:errcheck // only that it came
+			_, _ = http.ReadRequest(bufio.NewReader(c))
 			_ = c.Close()
 		}()
 		var d Delivery

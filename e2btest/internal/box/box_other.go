@@ -10,7 +10,7 @@ import (
 )
 
 // ErrUnsupported is returned by New on systems that have no local runtime.
-var ErrUnsupported = errors.New("the local runtime needs Linux or macOS; use the scripted one")
+var ErrUnsupported = errors.New("the local runtime needs Linux or macOS")
 
 // A Node runs sandboxes. There is none on this system.
 type Node struct{}
@@ -28,4 +28,4 @@ func (*Node) Start(context.Context, node.Spec) (node.Sandbox, error) { return ni
 func (*Node) Close() error { return nil }
 
 // Python returns ErrUnsupported.
-func Python() (string, error) { return "", ErrUnsupported }
+func (*Node) Python() (string, error) { return "", ErrUnsupported }

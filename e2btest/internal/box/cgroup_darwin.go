@@ -14,9 +14,7 @@ type (
 )
 
 func newCgroups(string) (*cgroups, error)    { return nil, errNoCgroups }
-func removeAbandonedCgroup(string, string)   {}
 func (*cgroups) add(string) (*cgroup, error) { return nil, errNoCgroups }
-func (*cgroups) path() string                { return "" }
 func (*cgroups) remove() error               { return errNoCgroups }
 func (*cgroup) freeze(context.Context) error { return errNoCgroups }
 func (*cgroup) thaw(context.Context) error   { return errNoCgroups }

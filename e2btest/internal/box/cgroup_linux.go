@@ -17,31 +17,78 @@ import (
 
 // A cgroups is a control group (version 2) that has one for each sandbox.
 type cgroups struct {
-	dir string
+	dir  string
+	lock *os.File // dir, locked as long as the owner lives
 }
 
-// path is the directory of the control group.
-func (g *cgroups) path() string { return g.dir }
-
-// newCgroups makes a control group of this name below the one that this process
-// is in.
+// newCgroups makes a control group of this name, which must match dirPattern, below
+// the one that this process is in. It removes those that dead owners left there.
 func newCgroups(name string) (*cgroups, error) {
 	own, err := ownCgroup()
 	if err != nil {
 		return nil, err
 	}
+	abandoned, err := filepath.Glob(filepath.Join(escapeGlob(own), dirPattern))
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range abandoned {
+		removeIfAbandonedCgroup(dir)
+	}
+
 	g := &cgroups{dir: filepath.Join(own, name)}
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(filepath.Join(g.dir, "cgroup.freeze")); err != nil {
+	if g.lock, err = lockCgroup(g.dir); err == nil {
+		// It is not there if the kernel is too old, or if it was taken for an abandoned
+		// one before it was locked.
+		_, err = os.Stat(filepath.Join(g.dir, "cgroup.freeze"))
+	}
+	if err != nil {
 		return nil, errors.Join(err, g.remove())
 	}
 	return g, nil
 }
 
+// lockCgroup opens and locks the directory of a control group.
+func lockCgroup(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+// removeIfAbandonedCgroup removes a control group whose owner is dead. One with
+// processes stays in any case.
+func removeIfAbandonedCgroup(dir string) {
+	lock, err := lockCgroup(dir)
+	if err != nil {
+		return
+	}
+	defer lock.Close()
+	children, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, c := range children {
+		if c.IsDir() {
+			_ = os.Remove(filepath.Join(dir, c.Name()))
+		}
+	}
+	_ = os.Remove(dir)
+}
+
 // remove removes the control group, whose sandboxes have ended.
 func (g *cgroups) remove() error {
+	if g.lock != nil {
+		g.lock.Close()
+	}
 	err := os.Remove(g.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -79,23 +126,6 @@ func findCgroup(all []mounts.Mount, memberships string) (string, error) {
 		}
 	}
 	return "", errors.New("the control group (version 2) of this process is not mounted")
-}
-
-// removeAbandonedCgroup removes what newCgroups made in a process that is dead.
-func removeAbandonedCgroup(dir, name string) {
-	if filepath.Base(dir) != name {
-		return
-	}
-	children, err := os.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, c := range children {
-		if c.IsDir() {
-			_ = os.Remove(filepath.Join(dir, c.Name()))
-		}
-	}
-	_ = os.Remove(dir) // with a process in it, it stays
 }
 
 // A cgroup is the control group of one sandbox.

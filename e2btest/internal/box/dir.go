@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// dirPattern names the directories of nodes.
+	// dirPattern names the directories and the control groups of nodes.
 	dirPattern = "e2btest-*"
-	// lockName, which is no ID of a sandbox, is the file in them that is locked as long as the owner lives. It says
-	// which control group belongs to the directory.
+	// lockName, which is no ID of a sandbox, is the file in them that is locked as
+	// long as the owner lives.
 	lockName = ".lock"
 )
 
@@ -52,12 +52,6 @@ func newOwnedDir(parent string) (*ownedDir, error) {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), os.RemoveAll(path))
 	}
 	return &ownedDir{path: path, lock: lock}, nil
-}
-
-// note writes down the control group that goes with the directory.
-func (d *ownedDir) note(cgroup string) error {
-	_, err := d.lock.WriteAt([]byte(cgroup), 0)
-	return err
 }
 
 // remove removes the directory.
@@ -98,9 +92,6 @@ func removeIfAbandoned(dir string) {
 	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return
 	}
-	group := make([]byte, 4096)
-	n, _ := lock.ReadAt(group, 0) // it ends with io.EOF
-	removeAbandonedCgroup(string(group[:n]), filepath.Base(dir))
 	_ = removeTree(dir)
 }
 

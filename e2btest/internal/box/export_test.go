@@ -13,14 +13,5 @@ func Root(s node.Sandbox) string { return s.(*sandbox).root() }
 // Ended is closed when the process of a sandbox has ended.
 func Ended(s node.Sandbox) <-chan struct{} { return s.(*sandbox).proc.ended }
 
-// Cgroup returns the directory of the control group that sandboxes are frozen
-// with, if there is one.
-func Cgroup(n *Node) string {
-	if n.cgroups == nil {
-		return ""
-	}
-	return n.cgroups.path()
-}
-
 // Dir returns the directory with everything of a node.
 func Dir(n *Node) string { return n.dir.path }

@@ -20,7 +20,7 @@ import (
 )
 
 func TestFiles(t *testing.T) {
-	n := isolatedNode(t, box.Options{})
+	n := defaultMode.shared(t)
 	a, b := start(t, n, "a"), start(t, n, "b")
 	a.runAs(t, "user", "echo 1,2 >/data/sales.csv && touch /tmp/x /var/tmp/x")
 	a.runAs(t, "root", "mkdir /new && echo hi >/new/file && echo x >>/etc/hosts && touch /root/x /var/lib/x")
@@ -37,7 +37,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestHostIsOutOfReach(t *testing.T) {
-	n := isolatedNode(t, box.Options{})
+	n := defaultMode.shared(t)
 	g := start(t, n, "a")
 
 	t.Run("files", func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestNetwork(t *testing.T) {
 	connect := "exec 3<>/dev/tcp/127.0.0.1/" + port
 
 	t.Run("own", func(t *testing.T) {
-		n := isolatedNode(t, box.Options{})
+		n := defaultMode.shared(t)
 		a, b := start(t, n, "a"), start(t, n, "b")
 		a.fails(t, "user", connect)
 		a.fails(t, "user", "exec 3<>/dev/tcp/192.0.2.1/80")
@@ -134,7 +134,8 @@ func TestNetwork(t *testing.T) {
 		}
 	})
 	t.Run("host", func(t *testing.T) {
-		n := isolatedNode(t, box.Options{HostNetwork: true})
+		m := mode{opts: box.Options{HostNetwork: true}}
+		n := m.fresh(t)
 		g := start(t, n, "a")
 		g.run(t, connect)
 		portNumber, err := strconv.Atoi(port)
@@ -146,7 +147,7 @@ func TestNetwork(t *testing.T) {
 }
 
 func TestUsers(t *testing.T) {
-	n := isolatedNode(t, box.Options{})
+	n := defaultMode.shared(t)
 	g := start(t, n, "a")
 	require.Equal(t, "/root", g.runAs(t, "root", "echo ~"))
 	require.Equal(t, "/home/user /home/user", g.runAs(t, "user", "echo ~ ~user"))
@@ -163,7 +164,7 @@ func TestUsers(t *testing.T) {
 
 // The sandbox of root must not be something that other users can use.
 func TestPermissionsOutside(t *testing.T) {
-	n := newNode(t, box.Options{})
+	n := defaultMode.shared(t)
 	g := start(t, n, "a")
 	for _, dir := range []string{box.Dir(n), filepath.Dir(box.Root(g.Sandbox))} {
 		info, err := os.Stat(dir)
@@ -175,7 +176,7 @@ func TestPermissionsOutside(t *testing.T) {
 // What root of a sandbox moves away is not missed at the next boot, unless it is
 // the system.
 func TestRebootAfterChanges(t *testing.T) {
-	n := isolatedNode(t, box.Options{})
+	n := defaultMode.shared(t)
 	g := start(t, n, "a")
 	g.runAs(t, "root", "mv /etc /etc.old && mkdir /etc && cp -r /etc.old/passwd /etc.old/group /etc/")
 	require.NoError(t, g.Pause(t.Context(), false))
@@ -184,7 +185,7 @@ func TestRebootAfterChanges(t *testing.T) {
 }
 
 func TestOrphansAreReaped(t *testing.T) {
-	n := isolatedNode(t, box.Options{})
+	n := defaultMode.shared(t)
 	g := start(t, n, "a")
 	for range 10 {
 		g.run(t, "for i in 1 2 3 4; do (true & true &); done")

@@ -154,9 +154,6 @@ func (n *Node) tryIsolation(i isolation, py *interpreter, noPython error) error 
 	if !n.opts.NoCgroup {
 		n.cgroups, err = newCgroups(filepath.Base(n.dir.path))
 		if err == nil {
-			err = n.dir.note(n.cgroups.path())
-		}
-		if err == nil {
 			if err = n.probe(); err == nil {
 				return nil
 			}

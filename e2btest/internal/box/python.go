@@ -76,12 +76,3 @@ print(json.dumps({"Executable": sys.executable, "Prefixes": [sys.prefix, sys.bas
 	return py, nil
 }
 
-// Python returns the path of the interpreter that sandboxes use: the one that
-// the python3 on PATH stands for.
-func Python() (string, error) {
-	py, err := findPython()
-	if err != nil {
-		return "", err
-	}
-	return py.Executable, nil
-}

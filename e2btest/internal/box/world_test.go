@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,12 +38,26 @@ const helperVariable = "BOX_TEST_HELPER"
 func TestMain(m *testing.M) {
 	switch os.Getenv(helperVariable) {
 	case "":
-		goleak.VerifyTestMain(m)
+		goleak.VerifyTestMain(mainTests{m})
 	case "echo":
 		helperExit(echo(os.Args[1]))
 	case "own":
 		helperExit(own())
 	}
+}
+
+// mainTests closes at the end the nodes that tests share.
+type mainTests struct{ *testing.M }
+
+func (m mainTests) Run() int {
+	code := m.M.Run()
+	for _, mode := range []*mode{&plainMode, &signalsMode, &defaultMode} {
+		if err := mode.close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	return code
 }
 
 func helperExit(err error) {
@@ -60,24 +75,77 @@ func eventually(t testing.TB, condition func() bool, message string, args ...any
 
 // The ways to run sandboxes that exist on every system and on Linux.
 var (
-	plainMode   = mode{"plain", box.Options{NoIsolation: true}}
-	signalsMode = mode{"signals", box.Options{NoCgroup: true}}
-	defaultMode = mode{"default", box.Options{}}
+	plainMode   = mode{name: "plain", opts: box.Options{NoIsolation: true}}
+	signalsMode = mode{name: "signals", opts: box.Options{NoCgroup: true}}
+	defaultMode = mode{name: "default"}
 )
 
+// A mode is a way to run sandboxes, and the node that tests share.
 type mode struct {
 	name string
 	opts box.Options
+
+	once sync.Once
+	node *box.Node
+	err  error
+}
+
+func (m *mode) shared(t testing.TB) *box.Node {
+	t.Helper()
+	m.once.Do(func() { m.node, m.err = box.New(m.opts) })
+	require.NoError(t, m.err)
+	m.check(t, m.node)
+	return m.node
+}
+
+// fresh returns a node for a test alone.
+func (m *mode) fresh(t testing.TB) *box.Node {
+	t.Helper()
+	n := newNode(t, m.opts)
+	m.check(t, n)
+	return n
+}
+
+// check ends the test if sandboxes cannot be isolated, and should be.
+func (m *mode) check(t testing.TB, n *box.Node) {
+	t.Helper()
+	ok, reason := n.Isolated()
+	require.Equal(t, ok, reason == "")
+	switch {
+	case ok == !m.opts.NoIsolation:
+	case ok || os.Getenv("CI") == "true":
+		t.Fatalf("isolated: %v %s", ok, reason)
+	default:
+		t.Skipf("sandboxes cannot be isolated on this machine: %s", reason)
+	}
+}
+
+func (m *mode) close() error {
+	if m.node == nil {
+		return nil
+	}
+	return m.node.Close()
+}
+
+// modes are those of this machine.
+func modes() []*mode {
+	if !hasNamespaces {
+		return []*mode{&plainMode}
+	}
+	return []*mode{&plainMode, &signalsMode, &defaultMode}
 }
 
 // forEachMode runs a test in every way that this machine has.
 func forEachMode(t *testing.T, test func(t *testing.T, n *box.Node)) {
-	t.Run(plainMode.name, func(t *testing.T) { test(t, newNode(t, plainMode.opts)) })
-	if !hasNamespaces {
-		return
+	for _, m := range modes() {
+		t.Run(m.name, func(t *testing.T) { test(t, m.shared(t)) })
 	}
-	for _, m := range []mode{signalsMode, defaultMode} {
-		t.Run(m.name, func(t *testing.T) { test(t, isolatedNode(t, m.opts)) })
+}
+
+// forEachFresh is forEachMode for tests that need the node for themselves.
+func forEachFresh(t *testing.T, test func(t *testing.T, n *box.Node)) {
+	for _, m := range modes() {
+		t.Run(m.name, func(t *testing.T) { test(t, m.fresh(t)) })
 	}
 }
 
@@ -86,25 +154,10 @@ func newNode(t testing.TB, opts box.Options) *box.Node {
 	if opts.Dir == "" {
 		opts.Dir = t.TempDir()
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
-	}
+	opts.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	n, err := box.New(opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Close()) })
-	return n
-}
-
-// isolatedNode returns a node whose sandboxes are isolated.
-func isolatedNode(t testing.TB, opts box.Options) *box.Node {
-	t.Helper()
-	n := newNode(t, opts)
-	if ok, reason := n.Isolated(); !ok {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("sandboxes cannot be isolated on this machine: %s", reason)
-		}
-		t.Skipf("sandboxes cannot be isolated on this machine: %s", reason)
-	}
 	return n
 }
 
@@ -130,7 +183,10 @@ func start(t testing.TB, n *box.Node, id string) *guest {
 	s, err := n.Start(t.Context(), spec)
 	require.NoError(t, err)
 	g := newGuest(s)
-	t.Cleanup(g.disconnect)
+	t.Cleanup(func() {
+		g.disconnect()
+		require.NoError(t, g.Kill())
+	})
 	return g
 }
 

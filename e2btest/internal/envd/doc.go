@@ -33,8 +33,8 @@
 //   - Where the file system keeps no extended attributes, metadata is kept in memory
 //     under the file's name: the Server's own Move and Remove follow it, those of
 //     commands do not.
-//   - A recursive watch repeats itself less often. Network file systems can be watched always. A watcher that is not
-//     polled fails after 262144 events.
+//   - A recursive watch repeats itself less often. Network file systems can always
+//     be watched. A watcher that is not polled fails after 262144 events.
 //
 // Both: one message has at most 256 MiB, the body of /files/compose 8 MiB. The user
 // agent connect-python is not special. The control routes (/init, /freeze and so

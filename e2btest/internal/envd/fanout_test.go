@@ -129,6 +129,24 @@ func TestFanoutDropsNobodyWhileAllStandStill(t *testing.T) {
 	})
 }
 
+// A reader whom nobody waits for any more is not in the way of anyone.
+func TestFanoutForgivesWhenTheOthersLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFanout(time.Second)
+		a, b := f.subscribe(), f.subscribe()
+		done := publishing(f, maxQueued+1)
+		synctest.Wait()
+		take(t, a, 2)
+		<-time.After(time.Second / 2)
+		a.leave()
+		<-time.After(time.Hour)
+		require.False(t, isClosed(done))
+		take(t, b, maxQueued)
+		synctest.Wait()
+		require.True(t, isClosed(done))
+	})
+}
+
 func TestFanoutReaderThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFanout(time.Second)

@@ -358,7 +358,8 @@ func TestMetadata(t *testing.T) {
 		name  string
 		world func(testing.TB) *world
 	}{
-		{"attributes", func(t testing.TB) *world { return newWorld(t) }},
+		{"plain mode", func(t testing.TB) *world { return newWorld(t) }},
+		{"host", func(t testing.TB) *world { return newWorld(t, host) }},
 		{"memory", func(t testing.TB) *world {
 			w := newWorld(t)
 			w.srv.tree = attrless{w.srv.tree}
@@ -376,6 +377,10 @@ func TestMetadata(t *testing.T) {
 			require.Equal(t, map[string]string{"author": "Me", "empty": ""}, md("d/f"))
 			w.put(t, "d/f", "x", "X-Metadata-Author", "You")
 			require.Equal(t, map[string]string{"author": "You"}, md("d/f"))
+			long := strings.Repeat("long", 500)
+			w.put(t, "d/f", "x", "X-Metadata-Author", "You", "X-Metadata-Long", long)
+			require.Equal(t, map[string]string{"author": "You", "long": long}, md("d/f"))
+			w.put(t, "d/f", "x", "X-Metadata-Author", "You")
 			_, err := w.files.Move(t.Context(), connect.NewRequest(&filesystem.MoveRequest{Source: "d", Destination: "e"}))
 			require.NoError(t, err)
 			require.Equal(t, map[string]string{"author": "You"}, md("e/f"))
@@ -419,7 +424,7 @@ func TestDiskFull(t *testing.T) {
 		return
 	}
 	// The device is not in the directory of plain mode.
-	w := newWorld(t, func(c *Config) { c.Root = "" })
+	w := newWorld(t, host)
 	for _, test := range []struct {
 		body    io.Reader
 		message string

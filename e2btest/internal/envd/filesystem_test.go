@@ -239,8 +239,7 @@ func TestRemove(t *testing.T) {
 	require.NoError(t, w.remove(t, "~"))
 	require.NoDirExists(t, w.home)
 
-	host := newWorld(t, func(c *Config) { c.Root = "" })
-	requireCode(t, connect.CodeInvalidArgument, "the root directory cannot be removed: /", host.remove(t, "/"))
+	requireCode(t, connect.CodeInvalidArgument, "the root directory cannot be removed: /", newWorld(t, host).remove(t, "/"))
 }
 
 // With and without a private directory the same is said about the same files.
@@ -252,7 +251,7 @@ func TestTreesAgree(t *testing.T) {
 	require.NoError(t, os.Symlink("none", filepath.Join(w.home, "dangling")))
 	require.NoError(t, os.Symlink("loop", filepath.Join(w.home, "loop")))
 	require.NoError(t, os.Symlink("f/", filepath.Join(w.home, "slashed")))
-	host, private := tree(hostTree{}), w.srv.tree
+	public, private := tree(hostTree{}), w.srv.tree
 	describe := func(fi fs.FileInfo, err error) []any {
 		if err != nil {
 			return []any{err.Error()}
@@ -264,23 +263,23 @@ func TestTreesAgree(t *testing.T) {
 		"rel/../f", "abs/../f", "d/../d/./x", "dangling", "dangling/", "loop/x", "slashed", "a\x00b", strings.Repeat("n", 300),
 	} {
 		at := w.home + "/" + name
-		require.Equal(t, describe(host.lstat(at)), describe(private.lstat(at)), "lstat %q", name)
-		require.Equal(t, describe(host.stat(at)), describe(private.stat(at)), "stat %q", name)
-		hostReal, hostErr := host.realPath(at)
+		require.Equal(t, describe(public.lstat(at)), describe(private.lstat(at)), "lstat %q", name)
+		require.Equal(t, describe(public.stat(at)), describe(private.stat(at)), "stat %q", name)
+		publicReal, publicErr := public.realPath(at)
 		privateReal, privateErr := private.realPath(at)
-		require.Equal(t, hostErr == nil, privateErr == nil, "realPath %q: %v, %v", name, hostErr, privateErr)
-		require.Equal(t, hostReal, privateReal)
+		require.Equal(t, publicErr == nil, privateErr == nil, "realPath %q: %v, %v", name, publicErr, privateErr)
+		require.Equal(t, publicReal, privateReal)
 	}
-	_, hostErr := host.realPath(w.home + "/loop")
+	_, publicErr := public.realPath(w.home + "/loop")
 	_, privateErr := private.realPath(w.home + "/loop")
-	require.ErrorIs(t, hostErr, errLoop)
+	require.ErrorIs(t, publicErr, errLoop)
 	require.ErrorIs(t, privateErr, errLoop)
 	for _, pair := range [][2]string{{"none", "x"}, {"f", "void"}, {"d", "f"}, {"d", "d/y"}, {"f", "none/x"}} {
 		from, to := w.home+"/"+pair[0], w.home+"/"+pair[1]
-		require.EqualError(t, private.rename(from, to), host.rename(from, to).Error())
+		require.EqualError(t, private.rename(from, to), public.rename(from, to).Error())
 	}
 	for _, name := range []string{"f/x", "f"} {
-		require.EqualError(t, private.mkdir(w.home+"/"+name, 0o755), host.mkdir(w.home+"/"+name, 0o755).Error())
+		require.EqualError(t, private.mkdir(w.home+"/"+name, 0o755), public.mkdir(w.home+"/"+name, 0o755).Error())
 	}
 }
 

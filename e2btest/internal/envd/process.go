@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"math"
 	"net/http"
@@ -41,10 +42,14 @@ func keepalive(h http.Header) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
+func tooLate() error {
+	return connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded)
+}
+
 // ended is the error of a call whose context has ended.
 func ended(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded)
+		return tooLate()
 	}
 	return connect.NewError(connect.CodeCanceled, ctx.Err())
 }
@@ -98,7 +103,7 @@ func (s *Server) findExit(sel *process.ProcessSelector) (exit, bool) {
 }
 
 // oldest returns the first started of the commands with the tag.
-func oldest(commands func(func(*command) bool), tag string) *command {
+func oldest(commands iter.Seq[*command], tag string) *command {
 	var first *command
 	for c := range commands {
 		if c.req.Tag != nil && *c.req.Tag == tag && (first == nil || c.number < first.number) {
@@ -137,7 +142,7 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[process
 	}
 	deadline, ok := ctx.Deadline()
 	if ok && !time.Now().Before(deadline) {
-		return ended(ctx)
+		return tooLate()
 	}
 	c, err := s.launch(userOf(ctx), req.Msg)
 	if err != nil {
@@ -149,13 +154,12 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[process
 	sub := c.out.subscribe()
 	defer sub.leave()
 	s.adopt(c)
-	err = follow(ctx, c.pid, sub, ping, func(ev *process.ProcessEvent) error {
+	return follow(ctx, c.pid, sub, ping, func(ev *process.ProcessEvent) error {
 		if ev.GetEnd() != nil && c.hasExpired() {
-			return connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded)
+			return tooLate()
 		}
 		return stream.Send(&process.StartResponse{Event: ev})
 	})
-	return err
 }
 
 func (s *processService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
@@ -241,7 +245,7 @@ func (s *processService) Update(_ context.Context, req *connect.Request[process.
 }
 
 // feed writes one message of input.
-func (s *Server) feed(ctx context.Context, c *command, input *process.ProcessInput) error {
+func feed(ctx context.Context, c *command, input *process.ProcessInput) error {
 	switch in := input.GetInput().(type) {
 	case *process.ProcessInput_Stdin:
 		if c.terminal {
@@ -250,14 +254,14 @@ func (s *Server) feed(ctx context.Context, c *command, input *process.ProcessInp
 		if err := c.write(ctx, in.Stdin); errors.Is(err, errNoStdin) {
 			return internal("error writing to stdin: %w", err)
 		} else if err != nil {
-			return s.feedError(ctx, c, "error writing to stdin: error writing to stdin of process '%d': %w", err)
+			return feedError(ctx, c, "error writing to stdin: error writing to stdin of process '%d': %w", err)
 		}
 	case *process.ProcessInput_Pty:
 		if !c.terminal {
 			return internal("error writing to tty: tty not assigned to process — input should be written to the stdin, not the tty")
 		}
 		if err := c.write(ctx, in.Pty); err != nil {
-			return s.feedError(ctx, c, "error writing to tty: error writing to tty of process '%d': %w", err)
+			return feedError(ctx, c, "error writing to tty: error writing to tty of process '%d': %w", err)
 		}
 	default:
 		return connect.NewError(connect.CodeUnimplemented, fmt.Errorf("invalid input type %T", in))
@@ -265,7 +269,8 @@ func (s *Server) feed(ctx context.Context, c *command, input *process.ProcessInp
 	return nil
 }
 
-func (s *Server) feedError(ctx context.Context, c *command, format string, err error) error {
+// feedError is the error of a write that failed, or that its caller gave up.
+func feedError(ctx context.Context, c *command, format string, err error) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
@@ -277,7 +282,7 @@ func (s *processService) SendInput(ctx context.Context, req *connect.Request[pro
 	if err != nil {
 		return nil, err
 	}
-	if err := s.feed(ctx, c, req.Msg.GetInput()); err != nil {
+	if err := feed(ctx, c, req.Msg.GetInput()); err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(&process.SendInputResponse{}), nil
@@ -297,7 +302,7 @@ func (s *processService) StreamInput(ctx context.Context, stream *connect.Client
 			if c == nil {
 				return nil, invalid(errors.New("the first message must name the process"))
 			}
-			if err := s.feed(ctx, c, ev.Data.GetInput()); err != nil {
+			if err := feed(ctx, c, ev.Data.GetInput()); err != nil {
 				return nil, err
 			}
 		case *process.StreamInputRequest_Keepalive:

@@ -594,6 +594,32 @@ func TestKeepaliveInterval(t *testing.T) {
 	}
 }
 
+func TestKeepaliveRefused(t *testing.T) {
+	w := newWorld(t)
+	const message = "Keepalive-Ping-Interval must be a positive number of seconds: 0"
+	start := connect.NewRequest(shell("true"))
+	start.Header().Set(keepaliveHeader, "0")
+	started, err := w.procs.Start(t.Context(), start)
+	require.NoError(t, err)
+	require.False(t, started.Receive())
+	requireCode(t, connect.CodeInvalidArgument, message, started.Err())
+	require.NoError(t, started.Close())
+	join := connect.NewRequest(&process.ConnectRequest{Process: byPID(1)})
+	join.Header().Set(keepaliveHeader, "0")
+	joined, err := w.procs.Connect(t.Context(), join)
+	require.NoError(t, err)
+	require.False(t, joined.Receive())
+	requireCode(t, connect.CodeInvalidArgument, message, joined.Err())
+	require.NoError(t, joined.Close())
+	watch := connect.NewRequest(&filesystem.WatchDirRequest{})
+	watch.Header().Set(keepaliveHeader, "0")
+	watched, err := w.files.WatchDir(t.Context(), watch)
+	require.NoError(t, err)
+	require.False(t, watched.Receive())
+	requireCode(t, connect.CodeInvalidArgument, message, watched.Err())
+	require.NoError(t, watched.Close())
+}
+
 func TestTerminal(t *testing.T) {
 	w := newWorld(t)
 	msg := shell("stty size; read x; stty size; read y")

@@ -107,7 +107,7 @@ func TestRecordings(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
 		seen[name] = true
-		t.Run(name, func(t *testing.T) {
+		run := func(t *testing.T, edit func(*Config)) {
 			t.Parallel()
 			if runtime.GOOS != "linux" && slices.Contains(linuxOnly, name) {
 				t.Log("Linux only")
@@ -117,13 +117,15 @@ func TestRecordings(t *testing.T) {
 			require.NoError(t, err)
 			var rec recording
 			require.NoError(t, json.Unmarshal(data, &rec))
-			got, want := newScene(t, name).replay(t, rec)
+			got, want := newScene(t, name, edit).replay(t, rec)
 			if reason, ok := different[name]; ok {
 				require.NotEqual(t, want, got, "is the same, although %s", reason)
 				return
 			}
 			require.Equal(t, want, got)
-		})
+		}
+		t.Run("plain/"+name, func(t *testing.T) { run(t, func(*Config) {}) })
+		t.Run("host/"+name, func(t *testing.T) { run(t, host) })
 	}
 	for name := range different {
 		require.True(t, seen[name], "no recording %s", name)
@@ -135,7 +137,7 @@ func TestRecordings(t *testing.T) {
 
 // newScene makes the files that the recordings are about, and what else the one
 // with the name needs.
-func newScene(t *testing.T, name string) *scene {
+func newScene(t *testing.T, name string, edit func(*Config)) *scene {
 	secured := func(c *Config) {
 		for _, prefix := range []string{"auth_", "envs_", "metrics_", "init_", "files_get_header", "files_get_sign"} {
 			if strings.HasPrefix(name, prefix) {
@@ -144,7 +146,7 @@ func newScene(t *testing.T, name string) *scene {
 		}
 		c.Env = map[string]string{"E2B_SANDBOX": "false", "GLOBAL": "1"}
 	}
-	s := &scene{world: newWorld(t, secured), pids: make(map[uint32]uint32), step: func(proto.Message) {}}
+	s := &scene{world: newWorld(t, secured, edit), pids: make(map[uint32]uint32), step: func(proto.Message) {}}
 	for _, dir := range []string{"tmp/envd-fx/dir/sub", "tmp/envd-fx/void", "tmp/envd-fx/w", "tmp/envd-fx/badname", "etc"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(s.root, dir), 0o755))
 	}

@@ -90,6 +90,10 @@ func newWorld(t testing.TB, edit ...func(*Config)) *world {
 	}
 }
 
+// host makes the server one of the whole system, as in namespaces. The files of
+// the test are where they are otherwise.
+func host(c *Config) { c.Root = "" }
+
 // withToken makes envd want a token.
 func withToken(token string) func(*Config) {
 	return func(c *Config) { c.AccessToken = token }

@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxBody bounds the body of a request, code included.
-const maxBody = 64 << 20
+// maxBody bounds the body of a request, code included. The real service has no bound.
+const maxBody = 16 << 20
 
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()

@@ -273,7 +273,6 @@ func TestKernelDeath(t *testing.T) {
 	for _, code := range []string{
 		"x = 1; import os; print('last words', flush=True); os._exit(1)",
 		"x = 1; import os, signal; print('last words', flush=True); os.kill(os.getpid(), signal.SIGKILL)",
-		"x = 1; import os; os.system('echo last words'); os._exit(1)",
 		"x = 1; import os; print('last words', flush=True); os.close(4); print(); import time; time.sleep(60)",
 	} {
 		r := s.run(code)
@@ -465,6 +464,14 @@ func TestPythonThatDoesNotStart(t *testing.T) {
 			require.Equal(t, c.want, body)
 		}
 	}
+}
+
+func TestFilesNamedLikeModules(t *testing.T) {
+	s := newService(t, nil)
+	for _, name := range []string{"json", "queue", "asyncio", "signal", "mine"} {
+		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name+".py"), []byte("x = 1\n"), 0o600))
+	}
+	require.Equal(t, "1", s.run("import mine; mine.x").main())
 }
 
 func TestKernelThatTalksNonsense(t *testing.T) {

@@ -27,8 +27,13 @@ var pythonFiles embed.FS
 
 // pythonBoot is given to the interpreter as its -c argument. It reads the program
 // of the kernel from the request pipe, a number of ten digits before it, so that
-// no file has to be put into the sandbox.
-const pythonBoot = `import json, os
+// no file has to be put into the sandbox. Until the program is complete, the path
+// of modules is without the working directory, where the user may have a file named
+// like a standard module.
+const pythonBoot = `import sys
+PATH = sys.path[:]
+sys.path[:] = [place for place in PATH if place]
+import json, os
 def read(size):
     data = b""
     while len(data) < size:

@@ -1,7 +1,8 @@
 """First code of a kernel process: makes the other kernel_* modules importable.
 
 The process gets the sources of all modules over its request pipe, so nothing is
-written to the sandbox's disk. Runs with SOURCES (name -> source) in its globals.
+written to the sandbox's disk. Runs with SOURCES (name -> source) and PATH, which
+sys.path is to be when all is imported, in its globals.
 """
 
 import sys
@@ -33,7 +34,7 @@ class SourceFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         exec(compile(self.sources[name], "<%s>" % name, "exec"), module.__dict__)
 
 
-sys.meta_path.insert(0, SourceFinder(SOURCES))  # noqa: F821 - given by the caller
+sys.meta_path.insert(0, SourceFinder(SOURCES))
 sys.argv[:] = [""]
 
 # The user's code gets a __main__ of its own, so that this one's names are not in
@@ -43,4 +44,5 @@ sys.modules["__main__"] = types.ModuleType("__main__")
 
 import kernel_main
 
+sys.path[:] = PATH
 kernel_main.main()

@@ -28,6 +28,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import zlib
 
 import __future__
@@ -128,18 +129,14 @@ class Kernel:
             before = {name: os.environ.get(name) for name in request["env"]}
             before.update(request["after"])
             try:
-                os.environ.update(request["env"])
+                _set_variables(request["env"])
                 self.task = self.loop.create_task(self.cell(number, code))
                 await self.task
             except BaseException as error:  # a variable's name, or an interrupt after the cell's code
                 self.armed = 0
                 self.report(error)
             self.armed = 0
-            for name, value in before.items():
-                if value is not None:
-                    os.environ[name] = value
-                elif name in os.environ:
-                    del os.environ[name]
+            _restore_variables(before)
             self.count += 1
         if self.pipes.forked:
             os._exit(0)  # a copy of the kernel has no reason to live on
@@ -233,6 +230,22 @@ class Kernel:
             ) % (__name__ + ".py", 1))
 
 
+def _set_variables(variables):
+    for name, value in variables.items():
+        # Some versions of Python take such names, and then cannot remove them.
+        if not name or "=" in name or "\0" in name + value:
+            raise ValueError("not a valid environment variable: %r" % name)
+    os.environ.update(variables)
+
+
+def _restore_variables(variables):
+    for name, value in variables.items():
+        if value is not None:
+            os.environ[name] = value
+        elif name in os.environ:
+            del os.environ[name]
+
+
 def _no_input(prompt=""):
     raise kernel_errors.StdinNotImplementedError(
         "raw_input was called, but this frontend does not support input requests."
@@ -263,6 +276,22 @@ def main():
     pipes.start(kernel.handle, kernel.remind)
     pipes.control(ready=True)
 
+    status = 1
+    try:
+        _serve(loop, kernel)
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        pipes.flush()
+        status = 0
+    except BaseException:
+        traceback.print_exc(file=sys.__stderr__)
+    finally:
+        # Not by returning: Python would stop the threads of the pipes and then wait
+        # for them to flush its streams.
+        os._exit(status)
+
+
+def _serve(loop, kernel):
     serving = loop.create_task(kernel.serve())
     while not serving.done():
         try:
@@ -273,10 +302,3 @@ def main():
             if serving.done():
                 raise
             # The user's code has stopped the loop.
-    # Not by returning: the threads would be stopped before the last flush.
-    try:
-        threading._shutdown()
-        atexit._run_exitfuncs()
-        pipes.flush()
-    finally:
-        os._exit(0)

@@ -256,6 +256,8 @@ class RawStream(io.RawIOBase):
         return True
 
     def write(self, data):
+        # What children printed before it has to be sent before it.
+        self._stream._pipes.settle()
         Pipes._write_all(self.fileno(), data)
         self._stream._pipes.settle()
         return len(data)

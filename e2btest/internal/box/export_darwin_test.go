@@ -1,0 +1,4 @@
+package box
+
+// Cgroup returns "", since this system has no control groups.
+func Cgroup(*Node) string { return "" }
