@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -103,7 +104,8 @@ func TestDataErrorTable(t *testing.T) {
 			kinds(e2b.ErrPortClosed), nil,
 		},
 		{
-			"C2 nginx page", allCalls, 502, http.Header{"Content-Type": {"text/html"}},
+			"C2 nginx page", allCalls, 502,
+			http.Header{"Content-Type": {"text/html"}},
 			"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body><center><h1>502 Bad Gateway</h1></center><hr>" +
 				strings.Repeat("<p>upstream</p>", 200) + "</body></html>", kinds(),
 			func(t *testing.T, e *e2b.APIError) {
@@ -177,7 +179,9 @@ func TestDataErrorTable(t *testing.T) {
 			kinds(e2b.ErrRateLimited, e2b.ErrQuotaExceeded), nil,
 		},
 		{
-			"E2 rate limit", allCalls, 429, http.Header{"Content-Type": {"application/json"}, "Retry-After": {"7"}}, proxy(429, "slow down"),
+			"E2 rate limit", allCalls, 429,
+			http.Header{"Content-Type": {"application/json"}, "Retry-After": {"7"}},
+			proxy(429, "slow down"),
 			kinds(e2b.ErrRateLimited),
 			func(t *testing.T, e *e2b.APIError) { require.Equal(t, 7*time.Second, e.RetryAfter) },
 		},
@@ -186,7 +190,8 @@ func TestDataErrorTable(t *testing.T) {
 			kinds(e2b.ErrRateLimited), nil,
 		},
 		{
-			"E2 resource_exhausted on a stream's status", streamCalls, 429, http.Header{"Content-Type": {"application/json"}, "Retry-After": {"7"}},
+			"E2 resource_exhausted on a stream's status", streamCalls, 429,
+			http.Header{"Content-Type": {"application/json"}, "Retry-After": {"7"}},
 			rpc("resource_exhausted", "too many processes"), kinds(e2b.ErrRateLimited),
 			func(t *testing.T, e *e2b.APIError) {
 				require.Equal(t, 7*time.Second, e.RetryAfter)
@@ -216,14 +221,12 @@ func TestDataErrorTable(t *testing.T) {
 			func(t *testing.T, e *e2b.APIError) { require.Contains(t, e.Message, "Field required") },
 		},
 	} {
-		for _, name := range strings.Fields(row.calls) {
+		for name := range strings.FieldsSeq(row.calls) {
 			t.Run(row.name+"/"+name, func(t *testing.T) {
 				f := newFakeSandbox()
 				f.envd = func(w http.ResponseWriter, r *http.Request) {
 					drain(r)
-					for k, v := range row.header {
-						w.Header()[k] = v
-					}
+					maps.Copy(w.Header(), row.header)
 					w.Header().Set("X-Request-Id", "req-1")
 					w.WriteHeader(row.status)
 					_, _ = w.Write([]byte(row.body))
@@ -277,7 +280,7 @@ func TestDataErrorTableEndOfStream(t *testing.T) {
 		{"canceled", "context canceled", nil},
 		{"internal", "token " + fakeToken + " is bad\nreally", nil},
 	} {
-		for _, name := range strings.Fields(streamCalls) {
+		for name := range strings.FieldsSeq(streamCalls) {
 			t.Run(row.code+"/"+name, func(t *testing.T) {
 				f := newFakeSandbox()
 				f.envd = func(w http.ResponseWriter, r *http.Request) {

@@ -314,7 +314,7 @@ func runs(events ...*process.ProcessEvent) func(context.Context, *startRequest, 
 func (f *fakeSandbox) pipe(t testing.TB, set ...func(*e2b.ClientOptions)) *e2b.Client {
 	t.Helper()
 	ln := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-	srv := &http.Server{Handler: f} //nolint:gosec // in memory
+	srv := &http.Server{Handler: f}
 	var served sync.WaitGroup
 	served.Go(func() { _ = srv.Serve(ln) })
 	c := f.client(t, "http://fake.test", &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

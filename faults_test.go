@@ -274,11 +274,13 @@ func TestRecordedProcessCalls(t *testing.T) {
 		"process_list_empty_proto":  {listPath, func(ctx context.Context, c *e2b.Commands) (any, error) { return c.List(ctx) }, []e2b.ProcessInfo{}, nil},
 		"process_list_proto": {
 			listPath, func(ctx context.Context, c *e2b.Commands) (any, error) { return c.List(ctx) },
-			[]e2b.ProcessInfo{{PID: 8292, Tag: "cat-1", Cmd: "cat", Env: map[string]string{"K": "V"}, Dir: "/tmp"}}, nil,
+			[]e2b.ProcessInfo{{PID: 8292, Tag: "cat-1", Cmd: "cat", Env: map[string]string{"K": "V"}, Dir: "/tmp"}},
+			nil,
 		},
 		"process_list_json": {
 			listPath, func(ctx context.Context, c *e2b.Commands) (any, error) { return c.List(ctx) },
-			[]e2b.ProcessInfo{{PID: 8292, Tag: "cat-1", Cmd: "cat", Env: map[string]string{"K": "V"}, Dir: "/tmp"}}, nil,
+			[]e2b.ProcessInfo{{PID: 8292, Tag: "cat-1", Cmd: "cat", Env: map[string]string{"K": "V"}, Dir: "/tmp"}},
+			nil,
 		},
 		"process_send_signal_proto":            {"/process.Process/SendSignal", func(ctx context.Context, c *e2b.Commands) (any, error) { return c.Kill(ctx, 5) }, true, nil},
 		"process_send_signal_not_found_proto":  {"/process.Process/SendSignal", func(ctx context.Context, c *e2b.Commands) (any, error) { return c.Kill(ctx, 5) }, false, nil},
@@ -684,7 +686,7 @@ func TestLostStartEventSearchIsBounded(t *testing.T) {
 
 // The other calls that break off: what happened is not known.
 func TestBrokenUnaryCalls(t *testing.T) {
-	for _, name := range strings.Fields(unaryCalls + " read write code") {
+	for name := range strings.FieldsSeq(unaryCalls + " read write code") {
 		for state, want := range map[e2b.State]error{
 			e2b.StateRunning: e2b.ErrStreamInterrupted, e2b.StatePaused: e2b.ErrSandboxNotRunning, "": e2b.ErrSandboxNotRunning,
 		} {

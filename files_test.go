@@ -162,8 +162,27 @@ func TestNoCompressionIsAskedFor(t *testing.T) {
 			for _, k := range []string{"Accept-Encoding", "Connect-Accept-Encoding", "Content-Encoding", "Connect-Content-Encoding"} {
 				require.NotContains(t, h.Get(k), "gzip", k)
 			}
+
+			// A transport that is not ours to tune would add the header where it is missing.
+			rt := roundTrip(func(r *http.Request) (*http.Response, error) {
+				if strings.HasPrefix(r.URL.Path, "/process.") || r.Method == http.MethodGet {
+					require.Equal(t, "identity", r.Header.Get("Accept-Encoding"))
+				}
+				return nil, errors.New("not sent")
+			})
+			require.Error(t, call(t.Context(), f.handle(t, f.client(t, "http://fake.test", refusing{rt}))))
 		})
 	}
+}
+
+// refusing passes on what goes to a sandbox and refuses the rest.
+type refusing struct{ rt http.RoundTripper }
+
+func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Header.Get("E2b-Sandbox-Port") == "" {
+		return answer(500, http.Header{}, nil, nil), nil
+	}
+	return r.rt.RoundTrip(req)
 }
 
 // Names are escaped so that the server reads what the caller wrote.

@@ -83,7 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	opts.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 
-	server, err := e2btest.NewServer(opts) //nolint:contextcheck // ctx ends the server, not its start
+	server, err := e2btest.NewServer(opts)
 	if err != nil {
 		return err
 	}

@@ -203,7 +203,7 @@ func body(r *io.PipeReader) roundTrip {
 	return func(req *http.Request) (*http.Response, error) {
 		context.AfterFunc(req.Context(), func() { _ = r.CloseWithError(req.Context().Err()) })
 		return &http.Response{
-			StatusCode: 200, Header: http.Header{"Content-Type": {"application/connect+proto"}}, Body: r, ContentLength: -1, Request: req,
+			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/connect+proto"}}, Body: r, ContentLength: -1, Request: req,
 		}, nil
 	}
 }

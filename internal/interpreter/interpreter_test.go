@@ -270,7 +270,7 @@ func TestExecuteRefused(t *testing.T) {
 	c := newClient(func(r *http.Request) (*http.Response, error) {
 		require.Equal(t, "http://fake.test/base/execute", r.URL.String())
 		require.Equal(t, []string{"secret-token"}, r.Header["X-Access-Token"])
-		return &http.Response{StatusCode: 404, Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader("Context secret-token not found"))}, nil
+		return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader("Context secret-token not found"))}, nil
 	})
 	_, err := c.Execute(t.Context(), 0, &Code{Code: "x"})
 	status, ok := errors.AsType[*transport.StatusError](err)

@@ -196,7 +196,7 @@ func TestOrphansAreReaped(t *testing.T) {
 }
 
 func TestDirInsideSystem(t *testing.T) {
-	dir, err := os.MkdirTemp("/opt", "e2btest-test-")
+	dir, err := os.MkdirTemp("/opt", "e2btest-test-") //nolint:usetesting // it must be in a directory of the system
 	if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) {
 		t.Skip("only root can write to a directory of the system: ", err)
 	}
@@ -219,7 +219,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 	const nobody = 65534
 	// Not t.TempDir, which only root can enter.
-	dir, err := os.MkdirTemp("/tmp", "box-test-")
+	dir, err := os.MkdirTemp("/tmp", "box-test-") //nolint:usetesting // see above
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
 	require.NoError(t, os.Chmod(dir, 0o755))

@@ -251,15 +251,16 @@ func (n *Node) closeAll() error {
 	if n.starter != nil {
 		n.starter.stop()
 	}
+	err := errors.Join(errs...)
 	if n.cgroups != nil {
-		errs = append(errs, n.cgroups.remove())
+		err = errors.Join(err, n.cgroups.remove())
 	}
 	for _, dir := range []*ownedDir{n.sockets, n.dir} {
 		if dir != nil {
-			errs = append(errs, dir.remove())
+			err = errors.Join(err, dir.remove())
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // forget is for sandboxes that have ended.

@@ -75,4 +75,3 @@ print(json.dumps({"Executable": sys.executable, "Prefixes": [sys.prefix, sys.bas
 	}
 	return py, nil
 }
-

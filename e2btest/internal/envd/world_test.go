@@ -159,8 +159,10 @@ func (w *world) start(t testing.TB, msg *process.StartRequest, headers ...string
 	stream, err := w.procs.Start(ctx, req)
 	require.NoError(t, err)
 	t.Cleanup(func() { stream.Close() })
-	r := &reading{t: t, cancel: cancel, next: stream.Receive, err: stream.Err,
-		event: func() *process.ProcessEvent { return stream.Msg().GetEvent() }}
+	r := &reading{
+		t: t, cancel: cancel, next: stream.Receive, err: stream.Err,
+		event: func() *process.ProcessEvent { return stream.Msg().GetEvent() },
+	}
 	require.True(t, r.read(), "no start event: %v", stream.Err())
 	require.NotZero(t, r.pid)
 	return r
@@ -174,8 +176,10 @@ func (w *world) connect(t testing.TB, pid uint32) *reading {
 	stream, err := w.procs.Connect(withoutDeadline(ctx), connect.NewRequest(&process.ConnectRequest{Process: byPID(pid)}))
 	require.NoError(t, err)
 	t.Cleanup(func() { stream.Close() })
-	r := &reading{t: t, cancel: cancel, next: stream.Receive, err: stream.Err,
-		event: func() *process.ProcessEvent { return stream.Msg().GetEvent() }}
+	r := &reading{
+		t: t, cancel: cancel, next: stream.Receive, err: stream.Err,
+		event: func() *process.ProcessEvent { return stream.Msg().GetEvent() },
+	}
 	require.True(t, r.read(), "no start event: %v", stream.Err())
 	require.Equal(t, pid, r.pid)
 	return r

@@ -191,7 +191,7 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, target Target,
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	out := &writer{ResponseWriter: w, run: run}
-	stop := context.AfterFunc(run.ctx, func() { //nolint:contextcheck // it waits for the run, not for the request
+	stop := context.AfterFunc(run.ctx, func() {
 		cancel()
 		out.cut()
 	})
@@ -212,7 +212,7 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, target Target,
 		Transport:     run.transport(port),
 		FlushInterval: -1,
 		ErrorLog:      slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
-		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { //nolint:contextcheck // r has the client's own
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
 			switch {
 			case run.ctx.Err() != nil:
 				notFound(id).write(w, r)

@@ -86,7 +86,7 @@ func (r *Run) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(r.ctx, cancel)() //nolint:contextcheck // it waits for the run, not for the request
+	defer context.AfterFunc(r.ctx, cancel)()
 	for attempt := 0; ; attempt++ {
 		if r.ctx.Err() != nil {
 			return nil, errEnded
