@@ -256,7 +256,8 @@ func TestRunCodeAfterCancel(t *testing.T) {
 func TestRunCodeTimeout(t *testing.T) {
 	t.Parallel()
 	_, _, sbx := newSandbox(t, nil)
-	exec, err := sbx.RunCode(t.Context(), "print('first', flush=True)\nwhile True: pass", &e2b.CodeOptions{Timeout: time.Second})
+	runCode(t, sbx, "1") // the kernel starts with the first cell
+	exec, err := sbx.RunCode(t.Context(), "print('first', flush=True)\nwhile True: pass", &e2b.CodeOptions{Timeout: 2 * time.Second})
 	require.ErrorIs(t, err, e2b.ErrCommandTimeout)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.Equal(t, "first\n", exec.Stdout)

@@ -70,7 +70,7 @@ var different = map[string]struct {
 	"35_chart_unknown.json":           {noChart, ""},
 	"36_chart_empty_object.json":      {noChart, ""},
 	"37_jpeg_and_pdf.json":            {"needs Pillow; and base64 ends without a newline, as in IPython since", ""},
-	"41_env_vars_quote_breaks.json":   {"variables are set without pasting code, so a quote breaks nothing", ""},
+	"41_env_vars_quote_breaks.json":   {"the error is the same, in another file: variables are set without pasting code", ""},
 	"45_flood_dropped.json":           {"no output is dropped", ""},
 	"46_js_console_and_value.json":    {noSuchKernel, ""},
 	"47_js_error.json":                {noSuchKernel, ""},

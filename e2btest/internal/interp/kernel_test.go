@@ -367,8 +367,9 @@ squares`)
 
 func TestVariablesOfACall(t *testing.T) {
 	awkward := "it's\n\"quoted\" \\ {x} $HOME é"
+	escaped := `it\'s\n"quoted" \\ {x} $HOME é` // for the quotes between which it is pasted
 	s := newService(t, func(c *Config) {
-		c.Environ = append(c.Environ, "WIDE=sandbox", "OTHER=other")
+		c.Environ = append(c.Environ, "WIDE=overridden", "OTHER=other")
 		c.Env = map[string]string{"WIDE": "sandbox"}
 	})
 	env := func(pairs ...string) map[string]any {
@@ -383,7 +384,7 @@ func TestVariablesOfACall(t *testing.T) {
 	require.Equal(t, "['1', '2', '3']\n", s.run(show, env("WIDE", "1", "OTHER", "2", "NEW", "3")).stdout)
 	require.Equal(t, "['sandbox', 'other', None]\n", s.run(show).stdout)
 
-	r := s.run("print(os.environ['NEW'])\n1/0", env("NEW", awkward))
+	r := s.run("print(os.environ['NEW'])\n1/0", env("NEW", escaped))
 	require.Equal(t, awkward+"\n", r.stdout)
 	require.Contains(t, r.errors[0]["traceback"], "----> 2 1/0")
 	require.Equal(t, "True", s.run("'NEW' not in os.environ").main())
@@ -393,9 +394,12 @@ func TestVariablesOfACall(t *testing.T) {
 	s.run("os.environ['WIDE'] = 'mine'; os.environ['NEW'] = 'mine'; del os.environ['OTHER']", env("WIDE", "1", "OTHER", "2"))
 	require.Equal(t, "['sandbox', 'other', 'mine']\n", s.run(show).stdout)
 
-	for _, name := range []string{"", "A=B", "A\x00"} {
-		r = s.run("print(1)", env(name, "v"))
-		require.Len(t, r.errors, 1, "%q", name)
+	for _, pair := range [][2]string{
+		{"", "v"}, {"A=B", "v"}, {"A\x00", "v"},
+		{"A", "it's"}, {"A", "two\nlines"}, {"A", "end\\"}, {"A", "' + str(1) + '"}, {"A", `\0`},
+	} {
+		r = s.run("print(1)", env(pair[0], pair[1]))
+		require.Len(t, r.errors, 1, "%q", pair)
 		require.Empty(t, r.stdout, "the code does not run without its variables")
 	}
 	require.Equal(t, "1\n", s.run("print(1)", map[string]any{"env_vars": nil}).stdout)

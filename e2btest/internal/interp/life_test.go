@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -35,8 +36,9 @@ func (s *service) release(fifo string) {
 	require.NoError(s.t, f.Close())
 }
 
-// pid is the process of the kernel of the i-th context.
-func (s *service) pid(i int) int {
+// kernel is the kernel of the i-th context.
+func (s *service) kernel(i int) *pythonKernel {
+	s.t.Helper()
 	s.server.mu.Lock()
 	c := s.server.contexts[i]
 	s.server.mu.Unlock()
@@ -44,8 +46,10 @@ func (s *service) pid(i int) int {
 	defer c.mu.Unlock()
 	k, ok := c.kernel.(*pythonKernel)
 	require.True(s.t, ok, "a kernel is running")
-	return k.cmd.Process.Pid
+	return k
 }
+
+func (s *service) pid(i int) int { return s.kernel(i).cmd.Process.Pid }
 
 func (s *service) contexts() []contextInfo {
 	s.t.Helper()
@@ -290,6 +294,14 @@ func TestKernelDeath(t *testing.T) {
 	require.Equal(t, []string{"ContextRestarting"}, errorNames(r))
 	require.Contains(t, r.stderr, "Segmentation fault", "what C code says at the end is not lost")
 
+	// It ends with the program that it serves, whatever it does just then.
+	busy := s.start("print('on', flush=True)\nwhile True: pass")
+	busy.wait("stdout")
+	require.NoError(t, s.kernel(0).requests.Close())
+	lines, err := busy.rest()
+	require.NoError(t, err)
+	require.Equal(t, []string{"ContextRestarting"}, errorNames(summary(t, lines)))
+
 	// Nobody is told when it dies between executions.
 	for range 5 {
 		require.Equal(t, 1, s.run("1").count)
@@ -394,6 +406,44 @@ func TestRestartAndDelete(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, status)
 		require.Equal(t, "Context "+id+" not found", body)
 	}
+}
+
+// Whatever a restart meets, each request gets an answer with an end.
+func TestRestartsWhileRunning(t *testing.T) {
+	s := newService(t, nil)
+	ctx := s.context()
+	restart := fmt.Sprintf("/contexts/%v/restart", ctx["context_id"])
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for i := range 4 {
+		clients.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r := s.start("x = 1; x", ctx)
+				if (i+n)%4 == 0 {
+					r.close()
+					continue
+				}
+				lines, err := r.rest()
+				if !assert.NoError(t, err) || !assert.NotEmpty(t, lines) {
+					return
+				}
+				assert.Equal(t, "end_of_execution", lines[len(lines)-1].kind())
+			}
+		})
+	}
+	for range 15 {
+		status, _ := s.call(http.MethodPost, restart, nil)
+		assert.Equal(t, http.StatusOK, status)
+		s.run("1", ctx)
+	}
+	close(stop)
+	clients.Wait()
+	require.Equal(t, "1", s.run("x = 1; x", ctx).main())
 }
 
 func TestCwd(t *testing.T) {

@@ -12,9 +12,11 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -144,6 +146,9 @@ func startPython(ctx context.Context, s *Server, c *codeContext, cwd string) (ke
 	cmd := exec.CommandContext(ctx, s.cfg.Python, "-c", pythonBoot)
 	cmd.Dir = s.cfg.Dir
 	cmd.Env = append([]string{}, s.cfg.Environ...) // not nil, which would mean this process's own
+	for _, name := range slices.Sorted(maps.Keys(s.cfg.Env)) {
+		cmd.Env = append(cmd.Env, name+"="+s.cfg.Env[name])
+	}
 	cmd.Stdout, cmd.Stderr = far[2], far[3]
 	cmd.ExtraFiles = []*os.File{far[0], far[1], near[2], near[3]} // descriptors 3 to 6
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -8,10 +8,11 @@
 //     which no kernel is installed, and the listing of contexts starts with the
 //     default context of Python alone.
 //   - Variables of one call (env_vars) are set in the kernel's environment, where
-//     the real service pastes assignments before the code. So any value works,
-//     line numbers do not shift, cell magics may stay first, and a cancelled call
-//     leaves nothing behind. A variable that has no sandbox-wide value gets back
-//     the one that it had before the call; the real service removes it.
+//     the real service pastes assignments before the code. Their values are read
+//     as if they stood between single quotes in it, as there, but line numbers do
+//     not shift, cell magics may stay first, and a cancelled call leaves nothing
+//     behind. A variable that has no sandbox-wide value gets back the one that it
+//     had before the call; the real service removes it.
 //   - Sandbox-wide variables are in a kernel's environment from its start, also
 //     when it replaces one that has died.
 //   - Kernels start when they are first needed, and a dead one is noticed at once.
@@ -47,11 +48,11 @@ type Config struct {
 
 	// Dir is the working directory of new kernels.
 	Dir string
-	// Environ is the complete environment of kernels.
+	// Environ and Env make up the complete environment of kernels; Env, the variables
+	// of the sandbox, overrides Environ. One of Env that a call overrides has its value
+	// again after the call.
 	Environ []string
-	// Env are the sandbox-wide variables. One that a call overrides has the value
-	// given here again after it.
-	Env map[string]string
+	Env     map[string]string
 
 	// Start starts a child process and Wait waits for it. Nil means those of
 	// os/exec.

@@ -225,9 +225,9 @@ class Kernel:
         if isinstance(error, SystemExit) and not self.warned:
             self.warned = True
             self.pipes.text("stderr", (
-                "%s:%d: UserWarning: To exit: use 'exit', 'quit', or Ctrl-D.\n"
+                "kernel_main.py:1: UserWarning: To exit: use 'exit', 'quit', or Ctrl-D.\n"
                 "  warn(\"To exit: use 'exit', 'quit', or Ctrl-D.\", stacklevel=1)\n"
-            ) % (__name__ + ".py", 1))
+            ))
 
 
 def _set_variables(variables):
@@ -235,7 +235,20 @@ def _set_variables(variables):
         # Some versions of Python take such names, and then cannot remove them.
         if not name or "=" in name or "\0" in name + value:
             raise ValueError("not a valid environment variable: %r" % name)
-    os.environ.update(variables)
+    os.environ.update({name: _pasted(value) for name, value in variables.items()})
+
+
+def _pasted(value):
+    """Returns what value is between the quotes of a Python string.
+
+    That is where the real service puts it, so clients escape it, or are told.
+    """
+    literal = ast.parse("'%s'" % value, mode="eval").body
+    if not isinstance(literal, ast.Constant) or not isinstance(literal.value, str):
+        raise ValueError("the value of a variable ends its quotes")
+    if "\0" in literal.value:
+        raise ValueError("embedded null byte")
+    return literal.value
 
 
 def _restore_variables(variables):
