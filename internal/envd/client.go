@@ -14,6 +14,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/filesystem/filesystemconnect"
 	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/process"
 	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/process/processconnect"
 	"github.com/seed-09a7379d/e2b-go/internal/transport"
@@ -32,6 +33,8 @@ type Client struct {
 	cfg     Config
 	http    *http.Client
 	process processconnect.ProcessClient
+
+	filesystem filesystemconnect.FilesystemClient
 }
 
 // New returns a Client. It makes no request.
@@ -52,6 +55,8 @@ func New(cfg Config) *Client {
 		cfg:     cfg,
 		http:    &http.Client{Transport: cfg.Transport, CheckRedirect: transport.CheckRedirect},
 		process: processconnect.NewProcessClient(rpc, base, opts...),
+
+		filesystem: filesystemconnect.NewFilesystemClient(rpc, base, opts...),
 	}
 }
 
