@@ -35,6 +35,10 @@ type RunOptions struct {
 	// is connected any more.
 	Timeout time.Duration
 
+	// KeepStdin leaves the standard input open for Process.Write, until
+	// Process.CloseStdin. For Start only.
+	KeepStdin bool
+
 	// Stdin is copied to the command, and its standard input then closed. nil
 	// means no input. For Run only. A Read of it that blocks does not keep Run from
 	// returning, but its goroutine stays until the Read returns.
@@ -93,6 +97,9 @@ func (c *Commands) Run(ctx context.Context, cmd string, opts *RunOptions) (*Resu
 	if opts != nil {
 		o = *opts
 	}
+	if o.KeepStdin {
+		return nil, invalid(opRun.name, "KeepStdin", "is for Start")
+	}
 	p, err := c.start(ctx, opRun, cmd, &o, true)
 	if err != nil {
 		return nil, err
@@ -149,24 +156,35 @@ type AttachOptions struct {
 //
 // Errors: ErrProcessNotFound, ErrSandboxNotRunning, ErrInvalidArgument.
 func (c *Commands) Attach(ctx context.Context, pid int, opts *AttachOptions) (*Process, error) {
-	if err := checkPID(opAttach, pid); err != nil {
-		return nil, err
-	}
 	var o AttachOptions
 	if opts != nil {
 		o = *opts
 	}
 	p := c.s.newProcess(opAttach, &RunOptions{Stdout: o.Stdout, Stderr: o.Stderr}, false)
+	p.hasStdin = true // as far as is known here
+	if err := p.attach(ctx, pid); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// attach makes p the handle for a running process, and lets go of p when that
+// fails.
+func (p *Process) attach(ctx context.Context, pid int) error {
+	if err := checkPID(p.op, pid); err != nil {
+		p.abandon()
+		return err
+	}
 	bound, release := p.bound(ctx)
 	defer release()
-	stream, err := c.s.state.Load().envd.Attach(bound, c.s.client.openLimit(ctx), uint32(pid), p.sink) //nolint:gosec // checked
+	stream, err := p.s.state.Load().envd.Attach(bound, p.s.client.openLimit(ctx), uint32(pid), p.sink) //nolint:gosec // checked
 	if err != nil {
 		err = ended(ctx, bound, err)
 		p.abandon() // which ends bound
-		return nil, c.s.dataError(ctx, opAttach, err, false)
+		return p.s.dataError(ctx, p.op, err, false)
 	}
 	p.begin(stream)
-	return p, nil
+	return nil
 }
 
 // ProcessInfo is a command that runs in a sandbox.
@@ -301,47 +319,57 @@ func (c *Commands) start(ctx context.Context, op operation, cmd string, o *RunOp
 	if o.Stdin != nil && !atLeast(h.version, 0, 5, 2) {
 		return nil, tooOld(op, c.s.id, h.version, "closing standard input", "0.5.2")
 	}
+	p := c.s.newProcess(op, o, collect)
+	p.hasStdin = o.Stdin != nil || o.KeepStdin
+	err := c.launch(ctx, p, h, &envd.Command{
+		Path: "/bin/bash", Args: []string{"-l", "-c", cmd},
+		Env: o.Env, Dir: o.Dir, User: o.User, Tag: o.Tag, Stdin: p.hasStdin, Timeout: o.Timeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// launch starts cmd as p, and lets go of p when that fails.
+func (c *Commands) launch(ctx context.Context, p *Process, h *handle, cmd *envd.Command) error {
 	if ctx.Err() != nil {
 		// What begins now would have to be looked for and ended at once.
-		return nil, c.s.dataError(ctx, op, ctx.Err(), false)
+		p.abandon()
+		return c.s.dataError(ctx, p.op, ctx.Err(), false)
 	}
-	tag := o.Tag
-	if tag == "" {
-		tag = "e2b-go-" + rand.Text()[:16]
+	if cmd.Tag == "" {
+		cmd.Tag = "e2b-go-" + rand.Text()[:16]
 	}
-	p := c.s.newProcess(op, o, collect)
 	bound, release := p.bound(ctx)
 	defer release()
 	limit := c.s.client.openLimit(ctx)
-	stream, err := h.envd.Start(bound, limit, &envd.Command{
-		Path: "/bin/bash", Args: []string{"-l", "-c", cmd},
-		Env: o.Env, Dir: o.Dir, User: o.User, Tag: tag, Stdin: o.Stdin != nil, Timeout: o.Timeout,
-	}, p.sink)
+	stream, err := h.envd.Start(bound, limit, cmd, p.sink)
 	if err == nil {
 		p.begin(stream)
-		return p, nil
+		return nil
 	}
 	err = ended(ctx, bound, err)
 	if uncertain(err) {
 		// envd may have started it all the same; then its tag is in the list.
 		if ctx.Err() == nil && !errors.Is(err, transport.ErrTimeout) {
-			broken, running := c.s.interrupted(ctx, op, err)
+			broken, running := c.s.interrupted(ctx, p.op, err)
 			if running {
-				if stream := rejoin(bound, h, limit, tag, p.sink); stream != nil {
+				if stream := rejoin(bound, h, limit, cmd.Tag, p.sink); stream != nil {
 					p.lost = broken
 					p.begin(stream)
-					return p, nil
+					return nil
 				}
 			}
 			if ctx.Err() == nil {
 				p.abandon()
-				return nil, broken
+				return broken
 			}
 		}
-		c.killTagged(ctx, h, tag)
+		c.killTagged(ctx, h, cmd.Tag)
 	}
 	p.abandon()
-	return nil, c.s.dataError(ctx, op, err, false)
+	return c.s.dataError(ctx, p.op, err, false)
 }
 
 // uncertain reports a failed start after which the command may run.

@@ -28,6 +28,8 @@ type Process struct {
 	stdout, stderr output
 	tail           []byte // of the standard error
 	lost           error  // the first stream broke before its start event
+	hasStdin       bool
+	after          func() // nil, or what to do at the end, before done
 
 	done chan struct{} // closed when res and err are final
 	res  *Result
@@ -116,10 +118,13 @@ func (p *Process) sink(from envd.Pipe, b []byte) error {
 func (p *Process) begin(stream *envd.Stream) {
 	p.pid = int(stream.PID)
 	go func() {
-		defer p.cancel(nil)
+		defer p.cancel(ErrClosed) // for input that is under way
 		defer p.stop()
 		defer close(p.done)
 		p.finish(p.follow(stream))
+		if p.after != nil {
+			p.after()
+		}
 	}()
 }
 
@@ -267,6 +272,75 @@ func (p *Process) killQuietly(ctx context.Context) {
 func (p *Process) Close() error {
 	p.cancel(ErrClosed)
 	return nil
+}
+
+// Write writes to the command's standard input, which RunOptions.KeepStdin has
+// left open, and returns when all is in the pipe. While the command does not
+// read, Write blocks, until Close.
+//
+// Errors: ErrClosed (also for a command whose input is closed, or was never
+// open), ErrProcessNotFound, ErrSandboxNotRunning.
+func (p *Process) Write(b []byte) (int, error) {
+	if err := p.canFeed(); err != nil {
+		return 0, err
+	}
+	return p.send(b, p.s.state.Load().envd.SendStdin)
+}
+
+// CloseStdin ends the command's standard input: it reads EOF. It may be called
+// again.
+//
+// Errors: ErrNotSupported (envd before 0.5.2), else as Write.
+func (p *Process) CloseStdin() error {
+	if err := p.canFeed(); err != nil {
+		return err
+	}
+	h := p.s.state.Load()
+	if !atLeast(h.version, 0, 5, 2) {
+		return tooOld(opStdin, p.s.id, h.version, "closing standard input", "0.5.2")
+	}
+	return p.unsent(h.envd.CloseStdin(p.ctx, uint32(p.pid))) //nolint:gosec // from a uint32
+}
+
+// canFeed refuses input that cannot arrive.
+func (p *Process) canFeed() error {
+	var why string
+	switch {
+	case !p.hasStdin:
+		why = "its standard input was not kept open: see RunOptions.KeepStdin"
+	case p.ctx.Err() != nil:
+		why = "the command has ended, or its handle was closed"
+	default:
+		return nil
+	}
+	return &opError{op: opStdin.name, sandboxID: p.s.id, detail: why, errs: []error{ErrClosed}}
+}
+
+// maxInput is how much of what is written goes into one message.
+const maxInput = 64 << 10
+
+// send writes b in parts of one message each.
+func (p *Process) send(b []byte, to func(context.Context, uint32, []byte) error) (int, error) {
+	n := 0
+	for len(b) > 0 {
+		part := b[:min(len(b), maxInput)]
+		if err := to(p.ctx, uint32(p.pid), part); err != nil { //nolint:gosec // from a uint32
+			return n, p.unsent(err)
+		}
+		n += len(part)
+		b = b[len(part):]
+	}
+	return n, nil
+}
+
+// unsent is the error for input that did not arrive.
+func (p *Process) unsent(err error) error {
+	if isWire(err) && connect.CodeOf(err) == connect.CodeInternal {
+		// "stdin not enabled or closed", or the pipe has no reader any more.
+		return &opError{op: opStdin.name, sandboxID: p.s.id, detail: "the command takes no input", errs: []error{ErrClosed}}
+	}
+	ctx := context.Background()
+	return p.s.dataError(ctx, opStdin, ended(ctx, p.ctx, err), false)
 }
 
 // feed copies r to the command's standard input and closes it.

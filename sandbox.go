@@ -107,6 +107,7 @@ type Network struct {
 type Sandbox struct {
 	Commands *Commands // runs commands
 	Files    *Files    // reads and writes files
+	PTY      *PTY      // starts terminals
 
 	client *Client
 	id     string
@@ -145,6 +146,7 @@ func (s *Sandbox) cut() { s.gate.Swap(newGate()).close(errCut) }
 func (s *Sandbox) init(h *handle) {
 	s.Commands = &Commands{s}
 	s.Files = &Files{s}
+	s.PTY = &PTY{s}
 	s.gate.Store(newGate())
 	s.renew(h)
 }

@@ -168,6 +168,23 @@ func (c *Client) SendStdin(ctx context.Context, pid uint32, p []byte) error {
 	return err
 }
 
+// SendTerminal writes to a process's terminal.
+func (c *Client) SendTerminal(ctx context.Context, pid uint32, p []byte) error {
+	in := &process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: p}}
+	_, err := c.process.SendInput(ctx, request(c, &process.SendInputRequest{Process: byPID(pid), Input: in}, ""))
+	return err
+}
+
+// Resize changes the size of a process's terminal.
+func (c *Client) Resize(ctx context.Context, pid, cols, rows uint32) error {
+	_, err := c.process.Update(ctx, request(c, &process.UpdateRequest{Process: byPID(pid), Pty: terminalSize(cols, rows)}, ""))
+	return err
+}
+
+func terminalSize(cols, rows uint32) *process.PTY {
+	return &process.PTY{Size: &process.PTY_Size{Cols: cols, Rows: rows}}
+}
+
 // CloseStdin ends a process's standard input.
 func (c *Client) CloseStdin(ctx context.Context, pid uint32) error {
 	_, err := unary(ctx, request(c, &process.CloseStdinRequest{Process: byPID(pid)}, ""), c.process.CloseStdin)

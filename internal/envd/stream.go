@@ -31,6 +31,8 @@ type Command struct {
 	User    string // "": the default
 	Tag     string
 	Stdin   bool
+	Cols    uint32 // > 0: on a terminal of this size
+	Rows    uint32
 	Timeout time.Duration // of the process itself, kept by envd; 0: none
 }
 
@@ -51,6 +53,9 @@ func (c *Client) Start(ctx context.Context, limit time.Duration, cmd *Command, s
 	msg := &process.StartRequest{
 		Process: &process.ProcessConfig{Cmd: cmd.Path, Args: cmd.Args, Envs: cmd.Env},
 		Stdin:   &cmd.Stdin,
+	}
+	if cmd.Cols > 0 {
+		msg.Pty = terminalSize(cmd.Cols, cmd.Rows)
 	}
 	if cmd.Dir != "" {
 		msg.Process.Cwd = &cmd.Dir
