@@ -31,6 +31,7 @@ type codeContext struct {
 	kernel  kernel // nil: none is running
 	current *cell  // given, or about to be given, to the kernel
 	lost    *cell  // the request that hangs after a cancel
+	resets  int    // so often the context was restarted or removed
 	removed bool
 }
 
@@ -50,28 +51,35 @@ var errRemoved = errors.New("the context has been removed")
 // ready returns the context's kernel, after starting one if there is none. The
 // caller must have the turn.
 func (c *codeContext) ready(ctx context.Context) (kernel, error) {
-	c.mu.Lock()
-	if c.removed {
-		c.mu.Unlock()
-		return nil, errRemoved
-	}
-	if c.kernel == nil {
-		k, err := c.server.startKernel(ctx, c, c.cwd)
-		if err != nil {
+	for {
+		c.mu.Lock()
+		if c.removed {
 			c.mu.Unlock()
-			return nil, err
+			return nil, errRemoved
 		}
-		c.kernel = k
-	}
-	k := c.kernel
-	c.mu.Unlock()
-	select {
-	case <-k.ready():
-		return k, nil
-	case <-k.exited():
-		return nil, fmt.Errorf("the kernel did not start: %w", k.failure())
-	case <-ctx.Done():
-		return nil, ctx.Err()
+		if c.kernel == nil {
+			k, err := c.server.startKernel(ctx, c, c.cwd)
+			if err != nil {
+				c.mu.Unlock()
+				return nil, err
+			}
+			c.kernel = k
+		}
+		k, resets := c.kernel, c.resets
+		c.mu.Unlock()
+		select {
+		case <-k.ready():
+			return k, nil
+		case <-k.exited():
+			c.mu.Lock()
+			again := c.resets > resets
+			c.mu.Unlock()
+			if !again {
+				return nil, fmt.Errorf("the kernel did not start: %w", k.failure())
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 }
 
@@ -122,6 +130,7 @@ func (c *codeContext) reset(o outcome, remove bool) {
 	k := c.kernel
 	c.kernel = nil
 	c.cwd = "" // the real service forgets it, too
+	c.resets++
 	if remove {
 		c.removed = true
 	}

@@ -395,8 +395,14 @@ func TestVariablesOfACall(t *testing.T) {
 	require.Equal(t, "['sandbox', 'other', 'mine']\n", s.run(show).stdout)
 
 	for _, pair := range [][2]string{
-		{"", "v"}, {"A=B", "v"}, {"A\x00", "v"},
-		{"A", "it's"}, {"A", "two\nlines"}, {"A", "end\\"}, {"A", "' + str(1) + '"}, {"A", `\0`},
+		{"", "v"},
+		{"A=B", "v"},
+		{"A\x00", "v"},
+		{"A", "it's"},
+		{"A", "two\nlines"},
+		{"A", "end\\"},
+		{"A", "' + str(1) + '"},
+		{"A", `\0`},
 	} {
 		r = s.run("print(1)", env(pair[0], pair[1]))
 		require.Len(t, r.errors, 1, "%q", pair)
