@@ -18,7 +18,10 @@ type BetaCreateOptions struct {
 }
 
 // BetaCreate is Create under the name that E2B's tutorials use for a sandbox
-// that pauses itself: AutoPause is OnTimeout: TimeoutPause.
+// that pauses itself: AutoPause is OnTimeout: TimeoutPause. Its errors are those of
+// Create.
+//
+// See https://e2b.dev/docs/sandbox/persistence.
 func (c *Client) BetaCreate(ctx context.Context, opts *BetaCreateOptions) (*Sandbox, error) {
 	if opts == nil {
 		return c.Create(ctx, nil)

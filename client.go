@@ -25,7 +25,8 @@ const (
 	DefaultMaxRetries     = 3
 )
 
-// ClientOptions configures a Client. For each of the first four fields the
+// ClientOptions configures a Client. It prints without its key, unless it stands
+// in an unexported field of another struct, which fmt prints as it is. For each of the first four fields the
 // option comes first, then the environment variable, then the default.
 type ClientOptions struct {
 	APIKey     string // $E2B_API_KEY; required. It is sent as it is, whatever its form
@@ -95,6 +96,8 @@ type Client struct {
 // NewClient returns a Client. It makes no request. opts may be nil.
 //
 // Errors: ErrNoAPIKey, ErrInvalidArgument.
+//
+// See https://e2b.dev/docs/api-key.
 func NewClient(opts *ClientOptions) (*Client, error) {
 	const op = "new client"
 	var o ClientOptions

@@ -27,7 +27,10 @@ type RunOptions struct {
 	Dir  string            // "": the user's home; a relative path is relative to it
 	User string            // "": the template's default user
 	Env  map[string]string // besides the sandbox's own. A login shell sets PATH anew
-	Tag  string            // shown by List; "" means one of the SDK's own
+	// Tag is shown by List. "" means one of the SDK's own, by which it finds a
+	// command again whose start was cut off; with another one it does not look, as
+	// several commands may have it.
+	Tag string
 
 	// Timeout is how long the command may live in the sandbox, in milliseconds,
 	// rounded up; envd then kills it, though not its children, and drops the output
@@ -84,12 +87,15 @@ const killWait = time.Second
 // has started.
 //
 // ctx bounds everything: when it ends, the command is killed with SIGKILL, though
-// not the children that it started. What keeps the standard output open, as
+// not the children that it started, for which Run takes up to two seconds more
+// where the sandbox does not answer. What keeps the standard output open, as
 // "server &" does, keeps Run waiting; redirect its output, or use Start.
 //
 // Errors: *ExitError, ErrCommandTimeout, ErrSandboxNotRunning,
 // ErrStreamInterrupted, ErrInvalidArgument (also a Dir that does not exist),
-// ErrUnauthenticated (also an unknown User), ErrNotSupported.
+// ErrUnauthenticated (also an unknown User), ErrForbidden, ErrRateLimited,
+// ErrServiceBusy, ErrRequestTimeout (the start was not answered), ErrPortClosed
+// (there is no envd), ErrNotSupported.
 //
 // See https://e2b.dev/docs/commands.
 func (c *Commands) Run(ctx context.Context, cmd string, opts *RunOptions) (*Result, error) {
@@ -135,6 +141,8 @@ func (c *Commands) Run(ctx context.Context, cmd string, opts *RunOptions) (*Resu
 // its kill, also when the program that started it ends.
 //
 // Errors: as Run, except *ExitError.
+//
+// See https://e2b.dev/docs/commands/background.
 func (c *Commands) Start(ctx context.Context, cmd string, opts *RunOptions) (*Process, error) {
 	var o RunOptions
 	if opts != nil {
@@ -154,7 +162,10 @@ type AttachOptions struct {
 // Attach returns a handle for a command that runs already. Output is what comes
 // from now on. An end is known for 30 s, on envd 0.6.12 and newer.
 //
-// Errors: ErrProcessNotFound, ErrSandboxNotRunning, ErrInvalidArgument.
+// Errors: ErrProcessNotFound, ErrSandboxNotRunning, ErrInvalidArgument,
+// ErrRequestTimeout, ErrUnauthenticated.
+//
+// See https://e2b.dev/docs/commands/background.
 func (c *Commands) Attach(ctx context.Context, pid int, opts *AttachOptions) (*Process, error) {
 	var o AttachOptions
 	if opts != nil {
@@ -200,7 +211,9 @@ type ProcessInfo struct {
 // List returns the commands that run in the sandbox, in no order: those that
 // were started through envd, not their children.
 //
-// Errors: ErrSandboxNotRunning, ErrUnauthenticated.
+// Errors: ErrSandboxNotRunning, ErrUnauthenticated, ErrRequestTimeout.
+//
+// See https://e2b.dev/docs/commands.
 func (c *Commands) List(ctx context.Context) ([]ProcessInfo, error) {
 	bound, release := c.s.bound(ctx, c.s.client.openLimit(ctx))
 	defer release()
@@ -230,7 +243,10 @@ const (
 // Signal sends a signal to one process, not to its children. Output that is
 // still under way may be lost then; running "kill -TERM pid" loses none.
 //
-// Errors: ErrProcessNotFound, ErrSandboxNotRunning, ErrInvalidArgument.
+// Errors: ErrProcessNotFound, ErrSandboxNotRunning, ErrInvalidArgument,
+// ErrRequestTimeout, ErrUnauthenticated.
+//
+// See https://e2b.dev/docs/commands.
 func (c *Commands) Signal(ctx context.Context, pid int, sig Signal) error {
 	if err := checkPID(opSignal, pid); err != nil {
 		return err
@@ -244,7 +260,10 @@ func (c *Commands) Signal(ctx context.Context, pid int, sig Signal) error {
 	return c.s.dataError(ctx, opSignal, ended(ctx, bound, err), false)
 }
 
-// Kill sends SIGKILL to one process. It returns false when there was none.
+// Kill sends SIGKILL to one process, not to its children. It returns false when
+// there was none.
+//
+// Errors: as Signal, except ErrProcessNotFound.
 func (c *Commands) Kill(ctx context.Context, pid int) (bool, error) {
 	err := c.Signal(ctx, pid, SIGKILL)
 	if errors.Is(err, ErrProcessNotFound) {
@@ -323,7 +342,7 @@ func (c *Commands) start(ctx context.Context, op operation, cmd string, o *RunOp
 	p.hasStdin = o.Stdin != nil || o.KeepStdin
 	err := c.launch(ctx, p, h, &envd.Command{
 		Path: "/bin/bash", Args: []string{"-l", "-c", cmd},
-		Env: o.Env, Dir: o.Dir, User: o.User, Tag: o.Tag, Stdin: p.hasStdin, Timeout: o.Timeout,
+		Env: o.Env, Dir: o.Dir, User: h.user(o.User), Tag: o.Tag, Stdin: p.hasStdin, Timeout: o.Timeout,
 	})
 	if err != nil {
 		return nil, err
@@ -338,7 +357,8 @@ func (c *Commands) launch(ctx context.Context, p *Process, h *handle, cmd *envd.
 		p.abandon()
 		return c.s.dataError(ctx, p.op, ctx.Err(), false)
 	}
-	if cmd.Tag == "" {
+	own := cmd.Tag == ""
+	if own {
 		cmd.Tag = "e2b-go-" + rand.Text()[:16]
 	}
 	bound, release := p.bound(ctx)
@@ -354,7 +374,7 @@ func (c *Commands) launch(ctx context.Context, p *Process, h *handle, cmd *envd.
 		// envd may have started it all the same; then its tag is in the list.
 		if ctx.Err() == nil && !errors.Is(err, transport.ErrTimeout) {
 			broken, running := c.s.interrupted(ctx, p.op, err)
-			if running {
+			if running && own {
 				if stream := rejoin(bound, h, limit, cmd.Tag, p.sink); stream != nil {
 					p.lost = broken
 					p.begin(stream)
@@ -366,7 +386,9 @@ func (c *Commands) launch(ctx context.Context, p *Process, h *handle, cmd *envd.
 				return broken
 			}
 		}
-		c.killTagged(ctx, h, cmd.Tag)
+		if own {
+			c.killTagged(ctx, h, cmd.Tag)
+		}
 	}
 	p.abandon()
 	return c.s.dataError(ctx, p.op, err, false)
@@ -410,8 +432,16 @@ func rejoin(ctx context.Context, h *handle, limit time.Duration, tag string, sin
 func (c *Commands) killTagged(ctx context.Context, h *handle, tag string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killWait)
 	defer cancel()
-	if pid, ok := findTag(ctx, h, tag); ok {
-		_ = h.envd.Signal(ctx, pid, process.Signal_SIGNAL_SIGKILL)
+	for range 3 {
+		if pid, ok := findTag(ctx, h, tag); ok {
+			_ = h.envd.Signal(ctx, pid, process.Signal_SIGNAL_SIGKILL)
+			return
+		}
+		// envd goes on with a start that nobody waits for any more, and it may not
+		// be in the list yet.
+		if sleep(ctx, killWait/20) != nil {
+			return
+		}
 	}
 }
 
@@ -449,6 +479,15 @@ func ended(ctx, bound context.Context, err error) error {
 		return ctx.Err()
 	}
 	return context.Cause(bound)
+}
+
+// user is the user on whose behalf a call is made. Before 0.4.0 envd's default was
+// root, whatever the template's.
+func (h *handle) user(name string) string {
+	if name == "" && !atLeast(h.version, 0, 4, 0) {
+		return "user"
+	}
+	return name
 }
 
 // atLeast compares an envd version. One that cannot be read counts as new, as

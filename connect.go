@@ -11,7 +11,8 @@ import (
 type ConnectOptions struct {
 	// Timeout is the lifetime from now. Of a running sandbox it only ever extends
 	// the lifetime: a shorter one changes nothing (SetTimeout shortens). A paused
-	// one gets it when it resumes. 0 means ClientOptions.SandboxTimeout, and for
+	// one gets it when it resumes, unless another Connect is resuming it already,
+	// whose lifetime counts then. 0 means ClientOptions.SandboxTimeout, and for
 	// Sandbox.Connect the lifetime that the handle was made with.
 	Timeout time.Duration
 	// OnResume says how a paused sandbox resumes.
@@ -29,8 +30,9 @@ type OnResume struct {
 var opConnect = operation{name: "connect", notFound: ErrSandboxNotFound}
 
 // Connect returns a handle for a sandbox that exists, and resumes it first if it
-// is paused: files, memory and processes are as they were. Sandbox.Resumed tells
-// whether it had to. While the sandbox is being paused, Connect waits for that
+// is paused: files, memory and processes are as they were. After a pause that
+// kept the files alone, and with OnResume.Reboot, it boots instead, which the
+// answer does not tell. Sandbox.Resumed tells whether it had to resume. While the sandbox is being paused, Connect waits for that
 // and then resumes it. It never creates a sandbox.
 //
 // ctx bounds everything. opts may be nil.

@@ -159,7 +159,7 @@ type ExitError struct {
 	ExitCode int    // -1 where a signal ended it
 	Signal   string // its name, as "killed"; "" otherwise
 	Reason   string // envd's words, as "exit status 3"
-	Stderr   []byte // the last 4 KiB of the standard error that Run collected
+	Stderr   []byte // the last 4 KiB of the standard error, wherever it went
 }
 
 // Error returns envd's words and the last line of the standard error.
@@ -266,8 +266,10 @@ func statusKinds(op operation, e *transport.StatusError) []error {
 		switch {
 		case op.files:
 			return fileKinds(e.Message)
-		case strings.Contains(e.Message, "kernel is not available"):
+		case op.code && strings.Contains(e.Message, "kernel is not available"):
 			return []error{ErrNotSupported}
+		case op.code && !e.Proxy:
+			return []error{ErrInterpreter}
 		}
 	}
 	return nil
@@ -277,7 +279,9 @@ func statusKinds(op operation, e *transport.StatusError) []error {
 func codeKinds(op operation, code connect.Code, message string) []error {
 	switch code {
 	case connect.CodeNotFound:
-		return []error{op.notFound}
+		if op.notFound != nil {
+			return []error{op.notFound}
+		}
 	case connect.CodeAlreadyExists:
 		return []error{fs.ErrExist}
 	case connect.CodeInvalidArgument, connect.CodeOutOfRange, connect.CodeFailedPrecondition:
@@ -404,8 +408,10 @@ func (s *Sandbox) dataError(ctx context.Context, op operation, err error, opened
 	}
 	if ce, ok := errors.AsType[*connect.Error](err); ok && connect.IsWireError(err) {
 		message := s.said(ce)
+		after, _ := transport.RetryAfter(ce.Meta())
 		return &APIError{
 			Op: op.name, SandboxID: s.id, Code: ce.Code().String(), Message: message, Attempts: 1,
+			RequestID: transport.RequestID(ce.Meta()), RetryAfter: after,
 			kinds: codeKinds(op, ce.Code(), message),
 		}
 	}

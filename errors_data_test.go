@@ -213,7 +213,7 @@ func TestDataErrorTable(t *testing.T) {
 			"interpreter: no kernel", "code", 500, textType,
 			`Failed to create context: {"message": "The 'cobol' kernel is not available. Please pick another"}`, kinds(e2b.ErrNotSupported), nil,
 		},
-		{"interpreter: empty 500", "code", 500, textType, "", kinds(), nil},
+		{"interpreter: empty 500", "code", 500, textType, "", kinds(e2b.ErrInterpreter), nil},
 		{"interpreter: both", "code", 400, textType, "Only one of context_id or language can be provided", kinds(e2b.ErrInvalidArgument), nil},
 		{
 			"interpreter: bad body", "code", 422, jsonType, `{"detail":[{"loc":["body","code"],"msg":"Field required","type":"missing"}]}`,

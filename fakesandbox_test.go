@@ -54,6 +54,10 @@ type fakeSandbox struct {
 	envd       http.HandlerFunc // instead of all of the above but code
 	info       http.HandlerFunc // instead of the control plane's answer about the sandbox
 	version    string           // of envd; "" means fakeEnvd
+	tag        atomic.Value     // of the last start that a streamBreak answered
+
+	once sync.Once
+	rpc  http.Handler
 
 	mu    sync.Mutex
 	state e2b.State // "": the control plane does not know the sandbox
@@ -127,10 +131,8 @@ func (f *fakeSandbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *fakeSandbox) serveProcess(w http.ResponseWriter, r *http.Request) {
-	path, h := processconnect.NewProcessHandler(f)
-	mux := http.NewServeMux()
-	mux.Handle(path, h)
-	mux.ServeHTTP(w, r)
+	f.once.Do(func() { _, f.rpc = processconnect.NewProcessHandler(f) })
+	f.rpc.ServeHTTP(w, r)
 }
 
 func (f *fakeSandbox) control(w http.ResponseWriter, r *http.Request) {

@@ -352,19 +352,25 @@ func TestCommandStreamsCutEverywhere(t *testing.T) {
 	for _, name := range recordings(t, "envd/process_start_*") {
 		rec, codec := readRecording(t, name), codecOf(name)
 		t.Run(strings.TrimPrefix(name, "envd/process_start_"), func(t *testing.T) {
+			where := 0
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("cut after %d of %d bytes", where, len(rec.body))
+				}
+			})
 			for _, state := range []e2b.State{e2b.StateRunning, e2b.StatePaused} {
-				for _, end := range []error{io.ErrUnexpectedEOF, nil} {
-					r := emptySandbox(state, codec)
-					sbx := r.handle(t, codec)
-					for n := range rec.body {
-						r.paths = nil
-						r.answers[startPath] = func() *http.Response { return answer(200, rec.header, rec.body[:n], end) }
-						res, err := sbx.Commands.Run(t.Context(), "x", nil)
-						requireCut(t, knownAt(t, rec.body, n, codec), state, r.paths, res, err)
-						if t.Failed() {
-							t.Fatalf("cut after %d of %d bytes", n, len(rec.body))
-						}
+				r := emptySandbox(state, codec)
+				sbx := r.handle(t, codec)
+				for n := range rec.body {
+					where = n
+					end := []error{io.ErrUnexpectedEOF, nil}[n%2]
+					if state == e2b.StatePaused {
+						end = []error{io.ErrUnexpectedEOF, nil}[(n+1)%2]
 					}
+					r.paths = nil
+					r.answers[startPath] = func() *http.Response { return answer(200, rec.header, rec.body[:n], end) }
+					res, err := sbx.Commands.Run(t.Context(), "x", nil)
+					requireCut(t, knownAt(t, rec.body, n, codec), state, r.paths, res, err)
 				}
 			}
 		})
@@ -464,7 +470,10 @@ func (b streamBreak) serve(f *fakeSandbox) http.HandlerFunc {
 			f.serveProcess(w, r)
 			return
 		}
-		drain(r)
+		var start process.StartRequest
+		if body := drain(r); len(body) > 5 && proto.Unmarshal(body[5:], &start) == nil {
+			f.tag.Store(start.GetTag())
+		}
 		w.Header().Set("Content-Type", "application/connect+proto")
 		if b.started {
 			write(w, frame(0, marshal(&process.StartResponse{Event: evStart(77)})))
@@ -474,9 +483,10 @@ func (b streamBreak) serve(f *fakeSandbox) http.HandlerFunc {
 	}
 }
 
-// taggedList lists a process with the tag of the last start.
-func taggedList(pid uint32, tag string) func(context.Context) ([]*process.ProcessInfo, error) {
+// taggedList lists a process with the tag of the last start, besides others.
+func (f *fakeSandbox) taggedList(pid uint32) func(context.Context) ([]*process.ProcessInfo, error) {
 	return func(context.Context) ([]*process.ProcessInfo, error) {
+		tag := fmt.Sprint(f.tag.Load())
 		return []*process.ProcessInfo{{Pid: 1}, {Pid: pid, Tag: &tag}}, nil
 	}
 }
@@ -506,7 +516,7 @@ func TestBrokenStreamIsAttachedToOnce(t *testing.T) {
 			t.Run(name+"/"+outcome, func(t *testing.T) {
 				f := newFakeSandbox()
 				f.envd = b.serve(f)
-				f.list = taggedList(77, "tag")
+				f.list = f.taggedList(77)
 				f.attach = func(_ context.Context, r *attachRequest, s *attachStream) error {
 					if r.Msg.GetProcess().GetPid() != 77 {
 						return noSuchProcess(r.Msg.GetProcess().GetPid())
@@ -517,7 +527,7 @@ func TestBrokenStreamIsAttachedToOnce(t *testing.T) {
 				_, err := sbx.Commands.List(t.Context()) // so that the connection is not the first
 				require.NoError(t, err)
 				f.forget()
-				res, err := sbx.Commands.Run(t.Context(), "x", &e2b.RunOptions{Tag: "tag"})
+				res, err := sbx.Commands.Run(t.Context(), "x", nil)
 				want := []string{startPath, infoPath, attachPath}
 				if !b.started {
 					want = []string{startPath, infoPath, listPath, attachPath}

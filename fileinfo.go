@@ -77,7 +77,8 @@ var (
 func (f *Files) Stat(ctx context.Context, path string, opts *FileOptions) (*FileInfo, error) {
 	var info FileInfo
 	err := f.call(ctx, opStat, opts.user(), path, func(ctx context.Context) error {
-		e, err := f.s.state.Load().envd.Stat(ctx, path, opts.user())
+		h := f.s.state.Load()
+		e, err := h.envd.Stat(ctx, path, h.user(opts.user()))
 		if err == nil {
 			info = fileInfoOf(e)
 		}
@@ -119,7 +120,7 @@ func (f *Files) List(ctx context.Context, path string, opts *ListDirOptions) ([]
 	}
 	var out []FileInfo
 	err := f.call(ctx, opListDir, o.User, path, func(ctx context.Context) error {
-		entries, err := h.envd.ListDir(ctx, path, o.User, uint32(max(o.Depth, 1))) //nolint:gosec // checked
+		entries, err := h.envd.ListDir(ctx, path, h.user(o.User), uint32(max(o.Depth, 1))) //nolint:gosec // checked
 		if err != nil {
 			return err
 		}
@@ -139,7 +140,8 @@ func (f *Files) List(ctx context.Context, path string, opts *ListDirOptions) ([]
 // ErrNoSpace.
 func (f *Files) MakeDir(ctx context.Context, path string, opts *FileOptions) (bool, error) {
 	err := f.call(ctx, opMakeDir, opts.user(), path, func(ctx context.Context) error {
-		return f.s.state.Load().envd.MakeDir(ctx, path, opts.user())
+		h := f.s.state.Load()
+		return h.envd.MakeDir(ctx, path, h.user(opts.user()))
 	})
 	if errors.Is(err, fs.ErrExist) {
 		return false, nil
@@ -158,7 +160,8 @@ func (f *Files) Rename(ctx context.Context, oldPath, newPath string, opts *FileO
 		return err
 	}
 	return f.call(ctx, opRename, opts.user(), oldPath, func(ctx context.Context) error {
-		return f.s.state.Load().envd.Move(ctx, oldPath, newPath, opts.user())
+		h := f.s.state.Load()
+		return h.envd.Move(ctx, oldPath, newPath, h.user(opts.user()))
 	})
 }
 
@@ -168,7 +171,8 @@ func (f *Files) Rename(ctx context.Context, oldPath, newPath string, opts *FileO
 // Errors: fs.ErrPermission, ErrInvalidArgument, ErrSandboxNotRunning.
 func (f *Files) Remove(ctx context.Context, path string, opts *FileOptions) error {
 	return f.call(ctx, opRemove, opts.user(), path, func(ctx context.Context) error {
-		return f.s.state.Load().envd.Remove(ctx, path, opts.user())
+		h := f.s.state.Load()
+		return h.envd.Remove(ctx, path, h.user(opts.user()))
 	})
 }
 

@@ -35,7 +35,8 @@ var (
 //
 // Errors: fs.ErrNotExist, fs.ErrPermission, ErrInvalidArgument (also a
 // directory), ErrSandboxNotRunning, ErrStreamInterrupted, ErrUnauthenticated
-// (also an unknown User).
+// (also an unknown User), ErrForbidden, ErrRateLimited, ErrServiceBusy,
+// ErrRequestTimeout (nothing moved for that long), ErrPortClosed.
 //
 // See https://e2b.dev/docs/filesystem/read-write.
 func (f *Files) Read(ctx context.Context, path string, opts *ReadOptions) ([]byte, error) {
@@ -48,7 +49,8 @@ func (f *Files) Read(ctx context.Context, path string, opts *ReadOptions) ([]byt
 	}
 	bound, release := f.s.bound(ctx, 0)
 	defer release()
-	d, err := f.s.state.Load().envd.Download(bound, f.s.client.openLimit(ctx), path, o.User)
+	h := f.s.state.Load()
+	d, err := h.envd.Download(bound, f.s.client.openLimit(ctx), path, h.user(o.User))
 	if err != nil {
 		return nil, f.fail(ctx, opRead, path, ended(ctx, bound, err), false)
 	}
@@ -88,7 +90,8 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 //
 // Errors: ErrNoSpace, fs.ErrNotExist (a parent is a file), ErrInvalidArgument
 // (also a directory), ErrSandboxNotRunning, ErrStreamInterrupted,
-// ErrUnauthenticated (also an unknown User).
+// ErrUnauthenticated (also an unknown User), ErrForbidden, ErrRateLimited,
+// ErrServiceBusy, ErrRequestTimeout (nothing moved for that long), ErrPortClosed.
 //
 // See https://e2b.dev/docs/filesystem/read-write.
 func (f *Files) Write(ctx context.Context, path string, data []byte, opts *WriteOptions) error {
@@ -103,7 +106,8 @@ func (f *Files) Write(ctx context.Context, path string, data []byte, opts *Write
 	bound, release := f.s.bound(ctx, 0)
 	defer release()
 	raw := atLeast(h.version, 0, 5, 7)
-	err := h.envd.Upload(bound, f.s.client.openLimit(ctx), path, o.User, bytes.NewReader(data), int64(len(data)), raw)
+	err := h.envd.Upload(bound, f.s.client.openLimit(ctx), path, h.user(o.User),
+		func() io.Reader { return bytes.NewReader(data) }, int64(len(data)), raw)
 	return f.fail(ctx, opWrite, path, ended(ctx, bound, err), false)
 }
 

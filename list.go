@@ -61,11 +61,7 @@ func infoOf(d *controlapi.Detail) SandboxInfo {
 			info.OnTimeout = TimeoutPause
 		}
 	}
-	if n := d.Network; n != nil {
-		info.Network = &Network{
-			AllowOut: n.AllowOut, DenyOut: n.DenyOut, AllowPublicTraffic: n.AllowPublicTraffic, MaskRequestHost: n.MaskRequestHost,
-		}
-	}
+	info.Network = networkOf(d.Network)
 	if len(d.VolumeMounts) > 0 {
 		info.Volumes = make(map[string]string, len(d.VolumeMounts))
 		for _, m := range d.VolumeMounts {
@@ -124,6 +120,8 @@ func (c *Client) ListPage(ctx context.Context, opts *ListOptions) (*Page[Sandbox
 // over again. ctx bounds the whole range.
 //
 // Errors: as ListPage.
+//
+// See https://e2b.dev/docs/sandbox/list.
 func (c *Client) List(ctx context.Context, opts *ListOptions) iter.Seq2[SandboxInfo, error] {
 	var o ListOptions
 	if opts != nil {

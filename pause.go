@@ -46,16 +46,22 @@ func (c *Client) Pause(ctx context.Context, id string, opts *PauseOptions) (bool
 // with ErrSandboxNotRunning; the commands behind them are paused with the rest
 // and go on after Connect, where Commands.List finds them.
 func (s *Sandbox) Pause(ctx context.Context, opts *PauseOptions) (bool, error) {
-	s.cut()
+	if ctx.Err() == nil {
+		s.cut()
+	}
 	return s.client.Pause(ctx, s.id, opts)
 }
 
 // BetaPause is Pause with files and memory kept, under the name that E2B's
-// tutorials use.
+// tutorials use. Its errors are those of Pause.
+//
+// See https://e2b.dev/docs/sandbox/persistence.
 func (c *Client) BetaPause(ctx context.Context, id string) (bool, error) {
 	return c.Pause(ctx, id, nil)
 }
 
 // BetaPause is Pause with files and memory kept, under the name that E2B's
-// tutorials use.
+// tutorials use. Its errors are those of Pause.
+//
+// See https://e2b.dev/docs/sandbox/persistence.
 func (s *Sandbox) BetaPause(ctx context.Context) (bool, error) { return s.Pause(ctx, nil) }

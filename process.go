@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -21,7 +22,7 @@ type Process struct {
 	s      *Sandbox
 	op     operation
 	pid    int
-	ctx    context.Context // ends with the Process
+	ctx    context.Context // ends with Close, or with a pause or kill by the handle's owner
 	cancel context.CancelCauseFunc
 	stop   func() bool // unhooks ctx from the handle's gate
 
@@ -29,7 +30,8 @@ type Process struct {
 	tail           []byte // of the standard error
 	lost           error  // the first stream broke before its start event
 	hasStdin       bool
-	after          func() // nil, or what to do at the end, before done
+	cutOff         atomic.Bool // the stream broke, and the sandbox may not run
+	after          func()      // nil, or what to do at the end, before done
 
 	done chan struct{} // closed when res and err are final
 	res  *Result
@@ -118,7 +120,6 @@ func (p *Process) sink(from envd.Pipe, b []byte) error {
 func (p *Process) begin(stream *envd.Stream) {
 	p.pid = int(stream.PID)
 	go func() {
-		defer p.cancel(ErrClosed) // for input that is under way
 		defer p.stop()
 		defer close(p.done)
 		p.finish(p.follow(stream))
@@ -155,8 +156,10 @@ func (p *Process) follow(stream *envd.Stream) (envd.End, error) {
 func (p *Process) finish(end envd.End, err error) {
 	broken := p.lost
 	if err != nil && broken == nil && p.ctx.Err() == nil && !p.final(err) {
+		p.cutOff.Store(true)
 		var running bool
 		broken, running = p.s.interrupted(p.ctx, p.op, err)
+		p.cutOff.Store(!running)
 		if running {
 			if stream, aerr := p.s.state.Load().envd.Attach(p.ctx, p.s.client.timeout, uint32(p.pid), p.sink); aerr == nil { //nolint:gosec // from a uint32
 				end, err = p.follow(stream)
@@ -224,6 +227,14 @@ func (p *Process) Wait(ctx context.Context) (*Result, error) {
 	select {
 	case <-p.done:
 		return p.result()
+	case <-p.ctx.Done():
+		// Closed, or cut by a pause or kill. A writer that does not return may keep
+		// the reader from its end.
+		cause := p.s.dataError(context.Background(), p.op, context.Cause(p.ctx), true)
+		if res, err, ok := p.settled(); ok {
+			return res, err
+		}
+		return &Result{ExitCode: -1}, cause
 	case <-ctx.Done():
 		return nil, &opError{op: "wait for command", sandboxID: p.s.id, errs: []error{ctx.Err()}}
 	}
@@ -239,35 +250,76 @@ func (p *Process) result() (*Result, error) {
 // writer of the caller's that does not return keeps even that from being known.
 func (p *Process) settle() *Result {
 	_ = p.Close()
+	if res, _, ok := p.settled(); ok {
+		return res
+	}
+	return &Result{ExitCode: -1}
+}
+
+// settled waits a moment for the reader, whose stream has been ended.
+func (p *Process) settled() (*Result, error, bool) { //nolint:revive // as Wait has it, with a flag
 	t := time.NewTimer(killWait)
 	defer t.Stop()
 	select {
 	case <-p.done:
-		res, _ := p.result()
-		return res
+		res, err := p.result()
+		return res, err, true
 	case <-t.C:
-		return &Result{ExitCode: -1}
+		return nil, nil, false
 	}
 }
 
-// Signal sends a signal; see Commands.Signal.
+// Signal sends a signal to the command, not to its children. Once its end is known
+// nothing is sent, since its PID may be another's by then.
+//
+// Errors: ErrProcessNotFound, ErrSandboxNotRunning, ErrInvalidArgument.
+//
+// See https://e2b.dev/docs/commands.
 func (p *Process) Signal(ctx context.Context, sig Signal) error {
+	if p.over() {
+		return &opError{op: opSignal.name, sandboxID: p.s.id, detail: "the command has ended", errs: []error{ErrProcessNotFound}}
+	}
 	return p.s.Commands.Signal(ctx, p.pid, sig)
 }
 
 // Kill sends SIGKILL to the command, not to its children. It returns false when
 // the command had ended. Wait then tells the end.
-func (p *Process) Kill(ctx context.Context) (bool, error) { return p.s.Commands.Kill(ctx, p.pid) }
+//
+// Errors: as Signal, except ErrProcessNotFound.
+func (p *Process) Kill(ctx context.Context) (bool, error) {
+	if p.over() {
+		return false, nil
+	}
+	return p.s.Commands.Kill(ctx, p.pid)
+}
+
+// over reports whether the end of the command is known, and not just that of the
+// stream.
+func (p *Process) over() bool {
+	select {
+	case <-p.done:
+		return p.res.ExitCode >= 0 || p.res.Signal != ""
+	default:
+		return false
+	}
+}
 
 // killQuietly ends the command after its caller's ctx has.
 func (p *Process) killQuietly(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killWait)
 	defer cancel()
+	if p.cutOff.Load() {
+		// The sandbox may be paused, and a signal would wake it.
+		if state, known := p.s.probe(ctx); !known || state != StateRunning {
+			return
+		}
+	}
 	_, _ = p.Kill(ctx)
 }
 
 // Close disconnects from the command, which lives on; Commands.Attach finds it
-// again by its PID. A Wait that is under way ends with ErrClosed. Close may be
+// again by its PID. A Wait that is under way ends with ErrClosed, also while a
+// writer of the caller's is at work, which may then still be in use. Close may be
 // called again, and does nothing after the command's end.
 func (p *Process) Close() error {
 	p.cancel(ErrClosed)
@@ -309,9 +361,14 @@ func (p *Process) canFeed() error {
 	case !p.hasStdin:
 		why = "its standard input was not kept open: see RunOptions.KeepStdin"
 	case p.ctx.Err() != nil:
-		why = "the command has ended, or its handle was closed"
+		why = "the handle was closed"
 	default:
-		return nil
+		select {
+		case <-p.done:
+			why = "the command has ended"
+		default:
+			return nil
+		}
 	}
 	return &opError{op: opStdin.name, sandboxID: p.s.id, detail: why, errs: []error{ErrClosed}}
 }

@@ -73,8 +73,9 @@ func (t *PTY) Start(ctx context.Context, opts *TerminalOptions) (*Terminal, erro
 		return nil, err
 	}
 	term := t.newTerminal(run)
-	err := t.s.Commands.launch(ctx, term.p, t.s.state.Load(), &envd.Command{
-		Path: "/bin/bash", Args: args, Env: env, Dir: o.Dir, User: o.User, Tag: o.Tag,
+	h := t.s.state.Load()
+	err := t.s.Commands.launch(ctx, term.p, h, &envd.Command{
+		Path: "/bin/bash", Args: args, Env: env, Dir: o.Dir, User: h.user(o.User), Tag: o.Tag,
 		Cols: uint32(o.Cols), Rows: uint32(o.Rows), //nolint:gosec // checked
 	})
 	if err != nil {

@@ -84,6 +84,8 @@ func (s *Sandbox) Record() Record {
 // sandbox may be paused, or gone: Sandbox.Connect tells.
 //
 // Errors: ErrInvalidArgument.
+//
+// See https://e2b.dev/docs/sandbox/connect.
 func (c *Client) FromRecord(r Record) (*Sandbox, error) {
 	const op = "from record"
 	id, err := sandboxID(op, r.SandboxID)

@@ -41,7 +41,7 @@ type TimeoutAction int
 // What can happen at the end of a lifetime.
 const (
 	TimeoutDefault         TimeoutAction = iota // the server's choice: kill
-	TimeoutKill                                 // the sandbox and all in it is gone
+	TimeoutKill                                 // the sandbox is gone; one that was paused before is paused again, as it was then
 	TimeoutPause                                // paused with files and memory, as by Pause
 	TimeoutPauseFilesystem                      // paused with files only: processes end
 )
@@ -73,7 +73,8 @@ type CreateOptions struct {
 	// OnTimeout says what happens at the end of the lifetime.
 	OnTimeout TimeoutAction
 	// AutoResume says whether inbound traffic wakes the sandbox when it is paused.
-	// True needs OnTimeout: TimeoutPause. nil leaves it to the server: no.
+	// True needs OnTimeout: TimeoutPause; the lifetime is then as at the creation,
+	// and at least 5 min. nil leaves it to the server: no.
 	AutoResume *bool
 
 	Metadata map[string]string // shown by Info, and what List can ask for
@@ -98,6 +99,25 @@ type Network struct {
 	DenyOut            []string // addresses and CIDRs that it may not reach
 	AllowPublicTraffic *bool    // whether its ports answer without a token; nil: yes
 	MaskRequestHost    string   // the Host header that its services see; ${PORT} is replaced
+	HTTPSPorts         []int    // ports whose service speaks TLS itself
+
+	// Rules change the sandbox's HTTPS requests to a domain, or to *.domain. They
+	// grant no access by themselves.
+	Rules map[string][]NetworkRule
+	// EgressProxy carries the sandbox's outgoing connections.
+	EgressProxy *EgressProxy
+}
+
+// NetworkRule is what is done to requests to a domain.
+type NetworkRule struct {
+	Headers map[string]string // set in each of them
+}
+
+// EgressProxy is a SOCKS5 proxy for outgoing connections.
+type EgressProxy struct {
+	Address  string // host:port
+	Username string
+	Password Token // never shown by Info
 }
 
 // A Sandbox is a handle for one sandbox: it does not own it. Dropping a handle
@@ -157,6 +177,9 @@ func (s *Sandbox) renew(h *handle) {
 	header := func(port int) http.Header {
 		v := http.Header{}
 		v.Set("User-Agent", c.userAgent)
+		// The proxy answers in HTML to what looks like a browser, as "knowledge"
+		// does by the "edge" in it.
+		v.Set("Accept", "application/json")
 		v.Set(transport.HeaderSandboxID, s.id)
 		v.Set(transport.HeaderSandboxPort, strconv.Itoa(port))
 		if !h.envdToken.IsZero() {
@@ -335,11 +358,7 @@ func (o *CreateOptions) wire() (body controlapi.NewSandbox, token string, err er
 	if o.NoInternet {
 		body.AllowInternetAccess = &f
 	}
-	if n := o.Network; n != nil {
-		body.Network = &controlapi.Network{
-			AllowPublicTraffic: n.AllowPublicTraffic, AllowOut: n.AllowOut, DenyOut: n.DenyOut, MaskRequestHost: n.MaskRequestHost,
-		}
-	}
+	body.Network = o.Network.wire()
 	if name, ok := badEnv(o.Env); ok {
 		return body, "", invalid(op, "Env", "has a name or value that no process can have: %.40q", name)
 	}
@@ -362,6 +381,58 @@ func (o *CreateOptions) wire() (body controlapi.NewSandbox, token string, err er
 		body.Metadata[createTokenKey] = token
 	}
 	return body, token, nil
+}
+
+// wire turns n into what is sent.
+func (n *Network) wire() *controlapi.Network {
+	if n == nil {
+		return nil
+	}
+	out := &controlapi.Network{
+		AllowPublicTraffic: n.AllowPublicTraffic, AllowOut: n.AllowOut, DenyOut: n.DenyOut,
+		MaskRequestHost: n.MaskRequestHost, HTTPSPorts: n.HTTPSPorts,
+	}
+	for domain, rules := range n.Rules {
+		if out.Rules == nil {
+			out.Rules = make(map[string][]controlapi.NetworkRule, len(n.Rules))
+		}
+		list := make([]controlapi.NetworkRule, len(rules))
+		for i, r := range rules {
+			list[i].Transform = &controlapi.Transform{Headers: r.Headers}
+		}
+		out.Rules[domain] = list
+	}
+	if p := n.EgressProxy; p != nil {
+		out.EgressProxy = &controlapi.EgressProxy{Address: p.Address, Username: p.Username, Password: p.Password.Reveal()}
+	}
+	return out
+}
+
+// networkOf turns what came back into a Network.
+func networkOf(w *controlapi.Network) *Network {
+	if w == nil {
+		return nil
+	}
+	n := &Network{
+		AllowPublicTraffic: w.AllowPublicTraffic, AllowOut: w.AllowOut, DenyOut: w.DenyOut,
+		MaskRequestHost: w.MaskRequestHost, HTTPSPorts: w.HTTPSPorts,
+	}
+	for domain, rules := range w.Rules {
+		if n.Rules == nil {
+			n.Rules = make(map[string][]NetworkRule, len(w.Rules))
+		}
+		list := make([]NetworkRule, len(rules))
+		for i, r := range rules {
+			if r.Transform != nil {
+				list[i].Headers = r.Transform.Headers
+			}
+		}
+		n.Rules[domain] = list
+	}
+	if p := w.EgressProxy; p != nil {
+		n.EgressProxy = &EgressProxy{Address: p.Address, Username: p.Username, Password: NewToken(p.Password)}
+	}
+	return n
 }
 
 // badEnv finds a variable that the kernel would refuse, or split elsewhere.
@@ -389,15 +460,19 @@ func (c *Client) Kill(ctx context.Context, id string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	c.contexts.forget(id)
 	killed, err := c.api.Kill(ctx, id)
+	if err == nil {
+		c.contexts.forget(id)
+	}
 	return killed, controlError(ctx, opKill, id, err)
 }
 
 // Kill is Client.Kill for this sandbox. The handle's own streams end first, with
 // ErrSandboxNotRunning.
 func (s *Sandbox) Kill(ctx context.Context) (bool, error) {
-	s.cut()
+	if ctx.Err() == nil {
+		s.cut()
+	}
 	return s.client.Kill(ctx, s.id)
 }
 
@@ -469,6 +544,8 @@ func (s *Sandbox) Info(ctx context.Context) (*SandboxInfo, error) { return s.cli
 // wake it.
 //
 // Errors: as Info, except ErrSandboxNotFound.
+//
+// See https://e2b.dev/docs/sandbox.
 func (c *Client) IsRunning(ctx context.Context, id string) (bool, error) {
 	info, err := c.Info(ctx, id)
 	if errors.Is(err, ErrSandboxNotFound) {

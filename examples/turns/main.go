@@ -171,13 +171,17 @@ func autoPause(ctx context.Context, opts *e2b.ClientOptions, c *checks) error {
 		return err
 	}
 	defer client.CloseIdleConnections()
+	lifetime := 3 * time.Second
+	if os.Getenv("E2B_API_KEY") != "" {
+		lifetime = 20 * time.Second // the first cell may take a while
+	}
 	sbx, err := client.BetaCreate(ctx, &e2b.BetaCreateOptions{
-		Template: "code-interpreter", Timeout: 3 * time.Second, AutoPause: true,
+		Template: "code-interpreter", Timeout: lifetime, AutoPause: true,
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Println("turn 1: created", sbx.ID(), "with a lifetime of 3 s")
+	fmt.Println("turn 1: created", sbx.ID(), "with a lifetime of", lifetime)
 	defer kill(ctx, client, sbx.ID())
 	if _, err := code(ctx, sbx, "state = {'step': 7}"); err != nil {
 		return err

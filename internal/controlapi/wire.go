@@ -32,6 +32,27 @@ type Network struct {
 	AllowOut           []string `json:"allowOut,omitempty"`
 	DenyOut            []string `json:"denyOut,omitempty"`
 	MaskRequestHost    string   `json:"maskRequestHost,omitempty"`
+	HTTPSPorts         []int    `json:"httpsPorts,omitempty"`
+
+	Rules       map[string][]NetworkRule `json:"rules,omitempty"`
+	EgressProxy *EgressProxy             `json:"egressProxy,omitempty"`
+}
+
+// NetworkRule is one rule for a domain.
+type NetworkRule struct {
+	Transform *Transform `json:"transform,omitempty"`
+}
+
+// Transform is how a rule changes a request.
+type Transform struct {
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// EgressProxy is a proxy for outgoing connections.
+type EgressProxy struct {
+	Address  string `json:"address"`
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
 }
 
 // ConnectSandbox is the body of a connect.

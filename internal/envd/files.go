@@ -51,8 +51,16 @@ func (c *Client) Download(ctx context.Context, limit time.Duration, path, user s
 		idle.Release()
 		return nil, err
 	}
+	if resp.Close && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 {
+		// Its end is that of the connection, as after a cut.
+		_ = resp.Body.Close()
+		idle.Release()
+		return nil, errNoLength
+	}
 	return &Download{Size: resp.ContentLength, body: resp.Body, r: idle.Reader(resp.Body), ctx: ctx, idle: idle}, nil
 }
+
+var errNoLength = errors.New("an answer that does not say where it ends")
 
 // Read reads the file. An end before Size bytes is io.ErrUnexpectedEOF.
 func (d *Download) Read(p []byte) (int, error) {
@@ -69,28 +77,34 @@ func (d *Download) Close() error {
 	return d.body.Close()
 }
 
-// Upload writes a file from r. size is the length of r, or -1. raw sends the
+// Upload writes a file from what body returns, which may be read more than once
+// where net/http makes sure that nothing had been sent. size is its length, or
+// -1. raw sends the
 // bytes alone, which envd takes since 0.5.7; else they travel as a form. limit,
 // if > 0, is how long nothing may move.
-func (c *Client) Upload(ctx context.Context, limit time.Duration, path, user string, r io.Reader, size int64, raw bool) error {
+func (c *Client) Upload(ctx context.Context, limit time.Duration, path, user string, body func() io.Reader, size int64, raw bool) error {
 	ctx, idle := transport.WithIdle(ctx, limit)
 	defer idle.Release()
 	contentType := "application/octet-stream"
 	if !raw {
 		var head, tail []byte
 		head, tail, contentType = form(path)
-		r = io.MultiReader(bytes.NewReader(head), r, bytes.NewReader(tail))
+		contents := body
+		body = func() io.Reader {
+			return io.MultiReader(bytes.NewReader(head), contents(), bytes.NewReader(tail))
+		}
 		if size >= 0 {
 			size += int64(len(head) + len(tail))
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.fileURL(path, user), idle.Reader(r))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.fileURL(path, user), idle.Reader(body()))
 	if err != nil {
 		return transport.Cause(err)
 	}
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(idle.Reader(body())), nil }
 	req.ContentLength = size
 	if size == 0 {
-		req.Body = http.NoBody
+		req.Body, req.GetBody = http.NoBody, nil
 	}
 	c.header(req.Header, "")
 	req.Header.Set("Content-Type", contentType)

@@ -18,6 +18,9 @@ const (
 	// pingSeconds is how often envd shows that a quiet stream is alive. Values
 	// below 1 would crash it.
 	pingSeconds = "50"
+	// maxSilence is how long a stream may be silent on which a ping has been seen:
+	// an edge may keep a connection whose other half is dead.
+	maxSilence = 150 * time.Second
 	// drainWait is how long a stream that has told its end may take to close.
 	drainWait = time.Second
 )
@@ -44,7 +47,11 @@ type Stream struct {
 	frame  *Frame
 	cancel context.CancelCauseFunc
 	ctx    context.Context
+	watch  *time.Timer // nil until a ping was seen
 }
+
+// ErrSilent is returned when a server has stopped to show that a stream is alive.
+var ErrSilent = errors.New("the stream went silent")
 
 // Start starts a command and returns once it runs. ctx and limit, if > 0, bound
 // that alone: the stream lives until Close. sink gets the output while Next
@@ -117,7 +124,16 @@ func open(ctx context.Context, limit time.Duration, sink func(Pipe, []byte) erro
 		cancel(nil)
 		return nil, err
 	}
-	s := &Stream{conn: conn, frame: &Frame{Sink: sink}, ctx: life, cancel: cancel}
+	s := &Stream{conn: conn, ctx: life, cancel: cancel}
+	s.frame = &Frame{}
+	if sink != nil {
+		s.frame.Sink = func(from Pipe, p []byte) error {
+			if s.watch != nil {
+				s.watch.Stop() // the time that a reader takes is not the server's
+			}
+			return sink(from, p)
+		}
+	}
 	for {
 		err := s.receive()
 		if err == nil && s.frame.Kind == Started && stop() {
@@ -165,9 +181,12 @@ func (s *Stream) Drain() {
 	s.Close(nil)
 }
 
-// Close ends the stream, not the process. cause is what Next returns then; it
-// may be called at any time and more than once.
+// Close ends the stream, not the process. It is for the goroutine that calls Next,
+// and may be called more than once.
 func (s *Stream) Close(cause error) {
+	if s.watch != nil {
+		s.watch.Stop()
+	}
 	s.cancel(cause)
 	_ = s.conn.CloseResponse()
 }
@@ -177,6 +196,12 @@ func (s *Stream) Interrupt(cause error) { s.cancel(cause) }
 
 func (s *Stream) receive() error {
 	err := s.conn.Receive(s.frame)
+	switch {
+	case s.watch != nil:
+		s.watch.Reset(maxSilence)
+	case err == nil && s.frame.Kind == Keepalive:
+		s.watch = time.AfterFunc(maxSilence, func() { s.cancel(ErrSilent) })
+	}
 	if err == nil {
 		return nil
 	}

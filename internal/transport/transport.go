@@ -169,8 +169,15 @@ func (d *Delivery) NotSent(err error) bool {
 	if d.asked.Load() && !d.got.Load() {
 		return true
 	}
-	oe, ok := errors.AsType[*net.OpError](err)
-	return ok && oe.Op == "dial"
+	if oe, ok := errors.AsType[*net.OpError](err); ok && (oe.Op == "dial" || oe.Op == "proxyconnect") {
+		return true
+	}
+	// A handshake that failed: nothing of the request goes out before it is done.
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[tls.RecordHeaderError](err)
+	return ok
 }
 
 // Join appends path segments to base, each escaped as a whole, so that no
