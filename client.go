@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/seed-09a7379d/e2b-go/internal/controlapi"
@@ -91,6 +92,7 @@ type Client struct {
 	json       bool
 	idle       func()
 	contexts   contextGates
+	planes     sync.Map // URL (string) → *envd.Plane
 }
 
 // NewClient returns a Client. It makes no request. opts may be nil.

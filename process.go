@@ -257,7 +257,7 @@ func (p *Process) settle() *Result {
 }
 
 // settled waits a moment for the reader, whose stream has been ended.
-func (p *Process) settled() (*Result, error, bool) { //nolint:revive // as Wait has it, with a flag
+func (p *Process) settled() (*Result, error, bool) {
 	t := time.NewTimer(killWait)
 	defer t.Stop()
 	select {

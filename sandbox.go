@@ -187,9 +187,7 @@ func (s *Sandbox) renew(h *handle) {
 		}
 		return v
 	}
-	h.envd = envd.New(envd.Config{
-		BaseURL: c.planeURL(s.id, h.domain, envdPort), Header: header(envdPort), Transport: c.main, JSON: c.json,
-	})
+	h.envd = c.envdPlane(s.id, h.domain).Client(header(envdPort))
 	ih := header(interpreterPort)
 	if !h.trafficToken.IsZero() {
 		ih.Set(transport.HeaderTrafficToken, h.trafficToken.Reveal())
@@ -198,6 +196,20 @@ func (s *Sandbox) renew(h *handle) {
 		BaseURL: c.planeURL(s.id, h.domain, interpreterPort), Header: ih, Transport: c.http1,
 	})
 	s.state.Store(h)
+}
+
+// envdPlane returns the plane of a sandbox's envd, which those sandboxes share
+// that are reached through one URL.
+func (c *Client) envdPlane(id, domain string) *envd.Plane {
+	base := c.planeURL(id, domain, envdPort)
+	if plane, ok := c.planes.Load(base.String()); ok {
+		return plane.(*envd.Plane) //nolint:forcetypeassert,errcheck // stored below
+	}
+	plane := envd.New(envd.Config{BaseURL: base, UserAgent: c.userAgent, Transport: c.main, JSON: c.json})
+	if !strings.Contains(base.Host, id) { // one of its own would stay for ever
+		c.planes.Store(base.String(), plane)
+	}
+	return plane
 }
 
 // planeURL is where one of the sandbox's own ports is reached.

@@ -20,16 +20,17 @@ import (
 	"github.com/seed-09a7379d/e2b-go/internal/transport"
 )
 
-// Config is what a Client is made of.
+// Config is what a Plane is made of.
 type Config struct {
 	BaseURL   *url.URL
-	Header    http.Header // routing, token, user agent
+	UserAgent string
 	Transport http.RoundTripper
 	JSON      bool // for servers that do not speak protobuf
 }
 
-// A Client calls the envd of one sandbox. It is safe for concurrent use.
-type Client struct {
+// A Plane is what all sandboxes behind one URL have in common. The generated
+// clients take more to make than a request does. It is safe for concurrent use.
+type Plane struct {
 	cfg     Config
 	http    *http.Client
 	process processconnect.ProcessClient
@@ -37,21 +38,31 @@ type Client struct {
 	filesystem filesystemconnect.FilesystemClient
 }
 
-// New returns a Client. It makes no request.
-func New(cfg Config) *Client {
+// A Client calls the envd of one sandbox. It is safe for concurrent use.
+type Client struct {
+	*Plane
+	headers http.Header
+}
+
+// Client returns a Client that sends the given headers: routing, token, user
+// agent.
+func (p *Plane) Client(h http.Header) *Client { return &Client{p, h} }
+
+// New returns a Plane. It makes no request.
+func New(cfg Config) *Plane {
 	opts := []connect.ClientOption{
 		connect.WithCodec(codec{name: "proto"}),
 		// Frames are small or incompressible, and envd would compress each.
 		connect.WithAcceptCompression("gzip", nil, nil),
 		connect.WithReadMaxBytes(maxMessage),
-		connect.WithInterceptors(streamAgent(cfg.Header.Get("User-Agent"))),
+		connect.WithInterceptors(streamAgent(cfg.UserAgent)),
 	}
 	if cfg.JSON {
 		opts = append(opts, connect.WithCodec(codec{name: "json"}))
 	}
 	rpc := &http.Client{Transport: statusErrors(cfg.Transport), CheckRedirect: transport.CheckRedirect}
 	base := strings.TrimSuffix(cfg.BaseURL.String(), "/")
-	return &Client{
+	return &Plane{
 		cfg:     cfg,
 		http:    &http.Client{Transport: cfg.Transport, CheckRedirect: transport.CheckRedirect},
 		process: processconnect.NewProcessClient(rpc, base, opts...),
@@ -111,7 +122,7 @@ func (a streamAgent) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 
 // header fills in the headers of one request. user may be "" for the default.
 func (c *Client) header(h http.Header, user string) {
-	maps.Copy(h, c.cfg.Header)
+	maps.Copy(h, c.headers)
 	if user != "" {
 		r := http.Request{Header: h}
 		r.SetBasicAuth(user, "") // envd reads the name alone

@@ -46,7 +46,7 @@ func (c *Client) Download(ctx context.Context, limit time.Duration, path, user s
 	c.header(req.Header, "")
 	// Not every transport is ours, and envd compresses at a fortieth of the speed.
 	req.Header.Set("Accept-Encoding", "identity")
-	resp, err := c.send(ctx, req) //nolint:bodyclose // Download.Close closes it
+	resp, err := c.send(ctx, req)
 	if err != nil {
 		idle.Release()
 		return nil, err

@@ -32,10 +32,8 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 func newClient(asJSON bool, rt roundTrip) *Client {
 	return New(Config{
-		BaseURL:   &url.URL{Scheme: "http", Host: "fake.test", Path: "/base/"},
-		Header:    http.Header{"X-Access-Token": {"secret-token"}, "User-Agent": {"agent/1"}},
-		Transport: rt, JSON: asJSON,
-	})
+		BaseURL: &url.URL{Scheme: "http", Host: "fake.test", Path: "/base/"}, UserAgent: "agent/1", Transport: rt, JSON: asJSON,
+	}).Client(http.Header{"X-Access-Token": {"secret-token"}, "User-Agent": {"agent/1"}})
 }
 
 // respond answers every request alike.
@@ -252,13 +250,13 @@ func TestHeadersAreNotShared(t *testing.T) {
 		seen = append(seen, r.Header.Clone())
 		return nil, io.ErrUnexpectedEOF
 	})
-	before := c.cfg.Header.Clone()
+	before := c.headers.Clone()
 	_, err := c.Start(t.Context(), 0, &Command{Path: "true", User: "root", Timeout: time.Nanosecond}, nil)
 	require.Error(t, err)
 	_, err = c.Start(t.Context(), 0, &Command{Path: "true"}, nil)
 	require.Error(t, err)
 	require.Error(t, c.Signal(t.Context(), 7, 9))
-	require.Equal(t, before, c.cfg.Header)
+	require.Equal(t, before, c.headers)
 	require.Equal(t, "1", seen[0].Get("Connect-Timeout-Ms"), "0 would have expired already")
 	require.NotEmpty(t, seen[0].Get("Authorization"))
 	require.Empty(t, seen[1].Get("Connect-Timeout-Ms"))
