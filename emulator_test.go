@@ -193,9 +193,9 @@ func TestSandboxesAreApart(t *testing.T) {
 	require.True(t, killed)
 }
 
-func TestKillEndsOwnRun(t *testing.T) { // USERS G14
-	t.Parallel()
-	_, _, sbx := newSandbox(t, nil)
+// sleeping has a command run for long, and returns how it ended.
+func sleeping(t *testing.T, sbx *e2b.Sandbox) <-chan error {
+	t.Helper()
 	done := make(chan error, 1)
 	go func() {
 		_, err := sbx.Commands.Run(context.WithoutCancel(t.Context()), "sleep 999", nil)
@@ -205,6 +205,13 @@ func TestKillEndsOwnRun(t *testing.T) { // USERS G14
 		list, err := sbx.Commands.List(t.Context())
 		return err == nil && len(list) == 1
 	})
+	return done
+}
+
+func TestKillEndsOwnRun(t *testing.T) { // USERS G14
+	t.Parallel()
+	_, _, sbx := newSandbox(t, nil)
+	done := sleeping(t, sbx)
 	_, err := sbx.Kill(t.Context())
 	require.NoError(t, err)
 	require.ErrorIs(t, <-done, e2b.ErrSandboxNotRunning)
@@ -213,15 +220,7 @@ func TestKillEndsOwnRun(t *testing.T) { // USERS G14
 func TestForeignKillEndsRun(t *testing.T) { // USERS A19
 	t.Parallel()
 	_, client, sbx := newSandbox(t, nil)
-	done := make(chan error, 1)
-	go func() {
-		_, err := sbx.Commands.Run(context.WithoutCancel(t.Context()), "sleep 999", nil)
-		done <- err
-	}()
-	eventually(t, func() bool {
-		list, err := sbx.Commands.List(t.Context())
-		return err == nil && len(list) == 1
-	})
+	done := sleeping(t, sbx)
 	_, err := client.Kill(t.Context(), sbx.ID())
 	require.NoError(t, err)
 	err = <-done
