@@ -21,6 +21,9 @@ type CodeOptions struct {
 	// Language selects the default context of a language, as "python",
 	// "javascript", "typescript", "bash" or "r". "" means "python".
 	Language string
+	// Context is the ID of a code context to run in, instead of the default one of
+	// a language. It excludes Language.
+	Context string
 	// Env is set for this execution alone. The interpreter pastes the values into
 	// the code, so they are escaped for python, javascript, typescript, bash, r and
 	// java; for other languages a value that would need it is refused.
@@ -52,25 +55,6 @@ type Execution struct {
 	Errors []ExecutionError
 }
 
-// Text returns the value of the last expression as text, "" if there is none.
-func (e *Execution) Text() string {
-	if e == nil {
-		return ""
-	}
-	for _, r := range e.Results {
-		if r.Main {
-			return r.Text
-		}
-	}
-	return ""
-}
-
-// CodeResult is a value that code produced.
-type CodeResult struct {
-	Text string // "" for a value without a text form
-	Main bool   // the value of the last expression, not something displayed
-}
-
 // ExecutionError is an exception in the code that ran.
 type ExecutionError struct {
 	Name      string // as "ZeroDivisionError"; "" in bash
@@ -95,104 +79,62 @@ var opCode = operation{name: "run code", notFound: ErrNotFound, code: true}
 // for earlier calls too. When it ends the code is interrupted: Python, bash and R
 // keep their variables, JavaScript and TypeScript lose them. The next call first
 // makes sure that the interrupted code has really ended, which takes a moment
-// then.
+// then, and at most RequestTimeout where ctx has no deadline. When another process
+// cancelled the call, and the context therefore swallows this one, the error is
+// ErrInterpreter, and the call can be repeated.
 //
 // Errors: ErrCommandTimeout, ErrInterpreter (the kernel died or was restarted:
 // variables are gone), ErrPortClosed (the template has no interpreter, or it
 // still starts), ErrSandboxNotRunning, ErrStreamInterrupted, ErrNotSupported (the
-// interpreter lacks the language), ErrInvalidArgument.
+// interpreter lacks the language), ErrNotFound (there is no such Context),
+// ErrInvalidArgument.
 //
 // See https://e2b.dev/docs/code-interpreting.
 func (s *Sandbox) RunCode(ctx context.Context, code string, opts *CodeOptions) (*Execution, error) {
-	var o CodeOptions
-	if opts != nil {
-		o = *opts
-	}
-	o.Language = normalLanguage(o.Language)
-	env, err := o.check(code)
+	run, err := s.beginCode(ctx, ctx, opCode, code, opts)
 	if err != nil {
 		return nil, err
 	}
-	streams := s.gate.Load().ctx
-	bound, release := s.bound(ctx, 0)
-	defer release()
-	gates := &s.client.contexts
-	gate, err := gates.enter(bound, gateKey{s.id, o.Language})
-	if err != nil {
-		return nil, s.dataError(ctx, opCode, ended(ctx, bound, err), false)
-	}
-	defer gates.leave(gate)
-	if streams.Err() != nil {
-		// The one before was cut off, and so are those who waited for it; bound may
-		// not have learned of it yet.
-		return nil, s.dataError(ctx, opCode, context.Cause(streams), false)
-	}
-
-	limit := s.client.openLimit(ctx)
-	client := s.state.Load().code
-	send := &interpreter.Code{Code: code, Env: env, Language: o.Language}
-	if o.Language == "python" {
-		send.Language = "" // the default context, also on servers with another name for it
-	}
-	if err := gate.settle(bound, client, limit, send.Language); err != nil {
-		return nil, s.dataError(ctx, opCode, ended(ctx, bound, err), false)
-	}
-	run := bound
-	if o.Timeout > 0 {
-		var cancel context.CancelFunc
-		run, cancel = context.WithTimeoutCause(bound, o.Timeout, ErrCommandTimeout)
-		defer cancel()
-	}
-	x, err := client.Execute(run, limit, send)
-	if err != nil {
-		if _, answered := errors.AsType[*transport.StatusError](err); !answered && lost(err) {
-			gate.doubt(interrupted)
-		}
-		return nil, s.dataError(ctx, opCode, ended(ctx, run, err), false)
-	}
-	defer x.Close()
-	r := newCodeReader(&o)
-	err = r.read(x)
-	switch {
-	case err != nil:
-		gate.doubt(interrupted)
-		return r.execution(), s.dataError(ctx, opCode, ended(ctx, run, err), true)
-	case r.infra != nil:
-		gate.doubt(restarted)
-		e := &opError{op: opCode.name, sandboxID: s.id, detail: r.infra.Error(), errs: []error{ErrInterpreter}}
-		return r.execution(), e
-	}
-	return r.execution(), nil
+	defer run.close()
+	return run.finish(ctx, run.r.read(run.x))
 }
 
-// check refuses options before any request, and returns the variables as they
-// must be sent.
-func (o *CodeOptions) check(code string) (map[string]string, error) {
+// check refuses options before any request.
+func (o *CodeOptions) check(op, code string) error {
 	switch {
-	case !transport.ValidHeader(o.Language) || len(o.Language) > 64:
-		return nil, invalid(opCode.name, "Language", "is none: %.80q", o.Language)
+	case o.Context != "" && o.Language != "":
+		return invalid(op, "Context", "excludes Language: a context has its own")
 	case o.Timeout < 0:
-		return nil, invalid(opCode.name, "Timeout", "is negative")
+		return invalid(op, "Timeout", "is negative")
 	case o.MaxOutput < 0:
-		return nil, invalid(opCode.name, "MaxOutput", "is negative")
+		return invalid(op, "MaxOutput", "is negative")
+	}
+	if o.Context != "" {
+		if err := validContext(op, "Context", o.Context); err != nil {
+			return err
+		}
+	} else if err := validLanguage(op, o.Language); err != nil {
+		return err
 	}
 	if name, bad := badEnv(o.Env); bad {
-		return nil, invalid(opCode.name, "Env", "has a name or value that no process can have: %.40q", name)
+		return invalid(op, "Env", "has a name or value that no process can have: %.40q", name)
 	}
-	if err := validText(opCode.name, o.Env, argument{"code", code}, argument{"Language", o.Language}); err != nil {
-		return nil, err
-	}
+	return validText(op, o.Env, argument{"code", code})
+}
+
+// pasteEnv returns the variables as they must be sent to a context of o.Language.
+func (o *CodeOptions) pasteEnv(op string) (map[string]string, error) {
 	if len(o.Env) == 0 {
 		return nil, nil
 	}
 	env := make(map[string]string, len(o.Env))
 	for name, value := range o.Env {
 		if !pasteable(o.Language, name) {
-			return nil, invalid(opCode.name, "Env", "has a name that cannot be pasted into code: %.40q", name)
+			return nil, invalid(op, "Env", "has a name that cannot be pasted into code: %.40q", name)
 		}
 		escaped, ok := escapeEnv(o.Language, value)
 		if !ok {
-			return nil, invalid(opCode.name, "Env", "has a value for %.40q that cannot be pasted into %s", name, o.Language)
+			return nil, invalid(op, "Env", "has a value for %.40q that cannot be pasted into %s", name, o.Language)
 		}
 		env[name] = escaped
 	}
@@ -252,6 +194,7 @@ type codeReader struct {
 	e              Execution
 	stdout, stderr output
 	infra          *ExecutionError // the first that the interpreter made itself
+	taken          bool            // the code has begun
 }
 
 func newCodeReader(o *CodeOptions) *codeReader {
@@ -269,20 +212,30 @@ func newCodeReader(o *CodeOptions) *codeReader {
 func (r *codeReader) read(x *interpreter.Execution) error {
 	var l interpreter.Line
 	for {
-		if err := x.Next(&l); err != nil {
-			if errors.Is(err, io.EOF) && !errors.Is(err, interpreter.ErrNoEnd) {
-				return nil
-			}
-			return err
-		}
-		if err := r.line(&l); err != nil {
+		if end, err := r.next(x, &l); end || err != nil {
 			return err
 		}
 	}
 }
 
+// next reads one line into l, or tells that the execution has ended.
+func (r *codeReader) next(x *interpreter.Execution, l *interpreter.Line) (end bool, err error) {
+	if err := x.Next(l); err != nil {
+		if errors.Is(err, io.EOF) && !errors.Is(err, interpreter.ErrNoEnd) {
+			return true, nil
+		}
+		return false, err
+	}
+	return false, r.line(l)
+}
+
 func (r *codeReader) line(l *interpreter.Line) error {
+	r.taken = r.taken || l.Type != interpreter.TypeKeepalive
 	switch l.Type {
+	case interpreter.TypeKeepalive:
+		if !r.taken {
+			return errNotTaken
+		}
 	case interpreter.TypeCount:
 		r.e.Count = l.Count
 	case interpreter.TypeStdout:
@@ -290,7 +243,7 @@ func (r *codeReader) line(l *interpreter.Line) error {
 	case interpreter.TypeStderr:
 		return sinkError(r.stderr.write([]byte(l.Text)))
 	case interpreter.TypeResult:
-		r.e.Results = append(r.e.Results, CodeResult{Text: l.Text, Main: l.Main})
+		r.e.Results = append(r.e.Results, newCodeResult(l))
 	case interpreter.TypeError:
 		e := ExecutionError{Name: l.Name, Value: l.Value, Traceback: l.Traceback}
 		r.e.Errors = append(r.e.Errors, e)
@@ -300,6 +253,10 @@ func (r *codeReader) line(l *interpreter.Line) error {
 	}
 	return nil
 }
+
+// errNotTaken tells of code that a context swallowed, or that waits behind code
+// which will not end: what comes first otherwise is the number of the execution.
+var errNotTaken = errors.New("the context did not take the code: code that was cancelled elsewhere may still run in it")
 
 // syntheticErrors are the names of errors that the interpreter's server makes
 // about itself.
@@ -322,17 +279,28 @@ func (r *codeReader) execution() *Execution {
 // cancelled may hang for ever; and what a cancelled call left must be known to
 // the next, also through another handle.
 type contextGates struct {
-	mu sync.Mutex
-	m  map[gateKey]*contextGate
+	mu    sync.Mutex
+	m     map[gateKey]*contextGate
+	known map[gateKey]contextInfo // by their ID
 }
 
-type gateKey struct{ sandbox, context string }
+// A gateKey names a context by its language or by its ID.
+type gateKey struct{ sandbox, language, id string }
+
+// address returns how the interpreter is told the context.
+func (k gateKey) address() *interpreter.Code {
+	if k.language == "python" {
+		k.language = "" // the default, also on servers with another name for it
+	}
+	return &interpreter.Code{ContextID: k.id, Language: k.language}
+}
 
 type contextGate struct {
-	key  gateKey
-	refs int           // under contextGates.mu
-	turn chan struct{} // holds one token while nobody is in
-	left doubt         // of the one who is in
+	key     gateKey
+	refs    int           // under contextGates.mu
+	restart bool          // the context was restarted; under contextGates.mu
+	turn    chan struct{} // holds one token while nobody is in
+	left    doubt         // of the one who is in
 }
 
 // doubt is what a call left in a context that the next has to wait out.
@@ -350,6 +318,30 @@ const maxDoubts = 4096
 
 func (g *contextGates) enter(ctx context.Context, key gateKey) (*contextGate, error) {
 	g.mu.Lock()
+	gate := g.gate(key)
+	gate.refs++
+	g.evict()
+	g.mu.Unlock()
+	select {
+	case <-gate.turn:
+		if ctx.Err() == nil {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if gate.restart {
+				gate.restart = false
+				gate.doubt(restarted)
+			}
+			return gate, nil
+		}
+		gate.turn <- struct{}{}
+	case <-ctx.Done():
+	}
+	g.drop(gate)
+	return nil, ctx.Err()
+}
+
+// gate returns the gate with a key, under mu.
+func (g *contextGates) gate(key gateKey) *contextGate {
 	gate := g.m[key]
 	if gate == nil {
 		if g.m == nil {
@@ -358,20 +350,8 @@ func (g *contextGates) enter(ctx context.Context, key gateKey) (*contextGate, er
 		gate = &contextGate{key: key, turn: make(chan struct{}, 1)}
 		gate.turn <- struct{}{}
 		g.m[key] = gate
-		g.evict()
 	}
-	gate.refs++
-	g.mu.Unlock()
-	select {
-	case <-gate.turn:
-		if ctx.Err() == nil {
-			return gate, nil
-		}
-		gate.turn <- struct{}{}
-	case <-ctx.Done():
-	}
-	g.drop(gate)
-	return nil, ctx.Err()
+	return gate
 }
 
 func (g *contextGates) leave(gate *contextGate) {
@@ -384,7 +364,7 @@ func (g *contextGates) drop(gate *contextGate) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	// With no refs left nobody is in, so left is not being written.
-	if gate.refs--; gate.refs == 0 && gate.left == clean && g.m[gate.key] == gate {
+	if gate.refs--; gate.refs == 0 && gate.left == clean && !gate.restart && g.m[gate.key] == gate {
 		delete(g.m, gate.key)
 	}
 }
@@ -395,7 +375,7 @@ func (g *contextGates) evict() {
 		if len(g.m) <= maxDoubts {
 			return
 		}
-		if gate.refs == 0 && gate.left != clean {
+		if gate.refs == 0 {
 			delete(g.m, key)
 		}
 	}
@@ -408,6 +388,11 @@ func (g *contextGates) forget(sandbox string) {
 	for key, gate := range g.m {
 		if key.sandbox == sandbox && gate.refs == 0 {
 			delete(g.m, key)
+		}
+	}
+	for key := range g.known {
+		if key.sandbox == sandbox {
+			delete(g.known, key)
 		}
 	}
 }
@@ -425,7 +410,7 @@ const (
 // effect, so it is sent until one such call has ended: the interrupt of a
 // cancelled call reaches the kernel after its connection is gone, and what was
 // sent in between is swallowed without an answer.
-func (gate *contextGate) settle(ctx context.Context, c *interpreter.Client, limit time.Duration, language string) error {
+func (gate *contextGate) settle(ctx context.Context, c *interpreter.Client, limit time.Duration) error {
 	if gate.left == clean {
 		return nil
 	}
@@ -439,7 +424,7 @@ func (gate *contextGate) settle(ctx context.Context, c *interpreter.Client, limi
 			}
 			budget = probeBooting
 		}
-		d, err := probeContext(ctx, c, budget, language)
+		d, err := probeContext(ctx, c, budget, gate.key.address())
 		if err == nil {
 			if gate.left = d; d == clean {
 				return nil
@@ -458,10 +443,10 @@ func (gate *contextGate) settle(ctx context.Context, c *interpreter.Client, limi
 	}
 }
 
-func probeContext(ctx context.Context, c *interpreter.Client, budget time.Duration, language string) (doubt, error) {
+func probeContext(ctx context.Context, c *interpreter.Client, budget time.Duration, empty *interpreter.Code) (doubt, error) {
 	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
-	x, err := c.Execute(ctx, 0, &interpreter.Code{Language: language})
+	x, err := c.Execute(ctx, 0, empty)
 	if err != nil {
 		return 0, err
 	}

@@ -12,6 +12,8 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-09a7379d/e2b-go/internal/transport"
@@ -43,28 +45,6 @@ type Code struct {
 	Env       map[string]string `json:"env_vars,omitempty"`
 }
 
-// The types of line that matter to a client. Others are ignored.
-const (
-	TypeCount     = "number_of_executions"
-	TypeStdout    = "stdout"
-	TypeStderr    = "stderr"
-	TypeResult    = "result"
-	TypeError     = "error"
-	TypeKeepalive = "keepalive"
-	TypeEnd       = "end_of_execution"
-)
-
-// A Line is one line of an answer.
-type Line struct {
-	Type      string `json:"type"`
-	Text      string `json:"text"`
-	Count     int    `json:"execution_count"`
-	Main      bool   `json:"is_main_result"`
-	Name      string `json:"name"`
-	Value     string `json:"value"`
-	Traceback string `json:"traceback"`
-}
-
 // ErrNoEnd is returned for an answer without end_of_execution.
 var ErrNoEnd = errors.New("the answer ended before the execution did")
 
@@ -77,7 +57,16 @@ type Execution struct {
 	done bool
 
 	release func()
+	silent  atomic.Bool
+	watch   *time.Timer // nil until a keepalive was seen
 }
+
+// maxSilence is how long an execution may be silent on which a keepalive has been
+// seen, of which the server sends one every five seconds.
+const maxSilence = 30 * time.Second
+
+// ErrSilent is returned when a server has stopped to show that it is alive.
+var ErrSilent = errors.New("the answer went silent")
 
 // Execute starts code and returns once the server has taken it. The end of ctx,
 // also after that, and Close before the end interrupt the code. limit, if > 0,
@@ -134,6 +123,25 @@ func newExecution(body io.ReadCloser) *Execution {
 // Next reads the next line into l. After the line that ends the execution it
 // returns io.EOF; an answer that stops before it is ErrNoEnd.
 func (e *Execution) Next(l *Line) error {
+	if e.watch != nil {
+		e.watch.Reset(maxSilence)
+		defer e.watch.Stop() // the time that the caller takes is not the server's
+	}
+	err := e.next(l)
+	if err == nil && l.Type == TypeKeepalive && e.watch == nil {
+		e.watch = time.AfterFunc(maxSilence, func() {
+			e.silent.Store(true)
+			e.release()
+		})
+		e.watch.Stop()
+	}
+	if err != nil && e.silent.Load() {
+		return ErrSilent
+	}
+	return err
+}
+
+func (e *Execution) next(l *Line) error {
 	for {
 		if e.done {
 			// Read on to the end of the body, so that the connection can be used
@@ -181,6 +189,9 @@ func (e *Execution) line() ([]byte, error) {
 		if len(e.long) > e.max {
 			return nil, fmt.Errorf("line of the interpreter has more than %d bytes", e.max)
 		}
+		if cap(e.long)-len(e.long) < len(b) {
+			e.long = slices.Grow(e.long, max(len(b), len(e.long))) // append alone would copy a picture five times
+		}
 		e.long = append(e.long, b...)
 		b, err = e.r.ReadSlice('\n')
 	}
@@ -195,6 +206,9 @@ func (e *Execution) line() ([]byte, error) {
 // Close ends the execution: before its end that closes the connection, which
 // interrupts the code.
 func (e *Execution) Close() error {
+	if e.watch != nil {
+		e.watch.Stop()
+	}
 	defer e.release()
 	return e.body.Close()
 }
