@@ -28,11 +28,14 @@ type CodeOptions struct {
 	// the code, so they are escaped for python, javascript, typescript, bash, r and
 	// java; for other languages a value that would need it is refused.
 	Env map[string]string
-	// Timeout bounds the execution, from when it is sent. 0 means no limit. The
-	// code is then interrupted, as when ctx ends.
+	// Timeout bounds the execution, the wait for earlier ones in the same context
+	// included. 0 means no limit. The code is then interrupted, as when ctx ends.
+	// Code that swallows the interrupt keeps its context busy: RestartCodeContext
+	// ends it.
 	Timeout time.Duration
 	// Stdout and Stderr get the output as it comes; nil means that it is collected.
-	// A writer's error interrupts the code.
+	// A writer's error interrupts the code; one that does not return holds up the
+	// call, also after ctx has ended.
 	Stdout, Stderr io.Writer
 	// MaxOutput is how many bytes are collected of each stream. 0 means 64 MiB.
 	MaxOutput int64

@@ -65,6 +65,11 @@ func (c *codeRun) begin(ctx, bound, streams context.Context, code string, o *Cod
 	if err != nil {
 		return err
 	}
+	if o.Timeout > 0 {
+		var cancel context.CancelFunc
+		bound, cancel = context.WithTimeoutCause(bound, o.Timeout, ErrCommandTimeout)
+		c.cancels = append(c.cancels, cancel)
+	}
 	gates := &s.client.contexts
 	for _, key := range keys {
 		gate, err := gates.enter(bound, key)
@@ -82,11 +87,6 @@ func (c *codeRun) begin(ctx, bound, streams context.Context, code string, o *Cod
 		if err := gate.settle(bound, client, limit); err != nil {
 			return fail(err)
 		}
-	}
-	if o.Timeout > 0 {
-		var cancel context.CancelFunc
-		bound, cancel = context.WithTimeoutCause(bound, o.Timeout, ErrCommandTimeout)
-		c.cancels = append(c.cancels, cancel)
 	}
 	c.ctx = bound
 	send := keys[len(keys)-1].address()

@@ -430,9 +430,13 @@ func rejoin(ctx context.Context, h *handle, limit time.Duration, tag string, sin
 
 // killTagged ends a command whose start event never came.
 func (c *Commands) killTagged(ctx context.Context, h *handle, tag string) {
+	tries := 3
+	if ctx.Err() != nil {
+		tries = 20 // the caller was told that the command does not outlive ctx
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killWait)
 	defer cancel()
-	for range 3 {
+	for range tries {
 		if pid, ok := findTag(ctx, h, tag); ok {
 			_ = h.envd.Signal(ctx, pid, process.Signal_SIGNAL_SIGKILL)
 			return

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/seed-09a7379d/e2b-go/internal/controlapi"
@@ -85,8 +86,13 @@ func (c *Client) connect(ctx context.Context, arg string, opts *ConnectOptions, 
 	if err != nil {
 		return nil, "", controlError(ctx, opConnect, id, err)
 	}
-	if a.SandboxID == "" {
+	switch {
+	case a.SandboxID == "" && a.EnvdVersion != "":
 		a.SandboxID = id // compatible servers leave out what was asked with
+	case a.SandboxID != "" && a.SandboxID != id:
+		// Its tokens are not for the sandbox that was asked for.
+		err = fmt.Errorf("the answer is about another sandbox: %.80q", a.SandboxID)
+		return nil, "", controlError(ctx, opConnect, id, err)
 	}
 	h, err := c.handleOf(a, lifetime, resumed)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	e2b "github.com/seed-09a7379d/e2b-go"
+	"github.com/seed-09a7379d/e2b-go/e2btest"
 	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/process"
 )
 
@@ -311,4 +313,94 @@ func TestNetworkOnTheWire(t *testing.T) {
 	require.NoError(t, err)
 	set.EgressProxy.Password = e2b.Token{} // never shown
 	require.Equal(t, set, info.Network)
+}
+
+// TestStubbornContext is kept busy by code that swallows the interrupt.
+func TestStubbornContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeSandbox()
+		f.code = func(w http.ResponseWriter, r *http.Request) {
+			drain(r)
+			flush(w)
+			<-r.Context().Done()
+		}
+		sbx := f.inMemory(t)
+		for range 3 {
+			begin := time.Now()
+			_, err := sbx.RunCode(t.Context(), "x", &e2b.CodeOptions{Timeout: 3 * time.Second})
+			require.ErrorIs(t, err, e2b.ErrCommandTimeout)
+			require.Equal(t, 3*time.Second, time.Since(begin))
+		}
+	})
+}
+
+// TestPageInHTML is what a wrong URL or a portal answers, with status 200.
+func TestPageInHTML(t *testing.T) {
+	t.Parallel()
+	page := answerText(200, "<html>welcome</html>", "Content-Type", "text/html; charset=utf-8")
+	c := newFakeAPI(t, page, page, page).client(t)
+	killed, err := c.Kill(t.Context(), "i1")
+	require.Error(t, err)
+	require.False(t, killed)
+	paused, err := c.Pause(t.Context(), "i1", nil)
+	require.Error(t, err)
+	require.False(t, paused)
+	require.Error(t, c.SetTimeout(t.Context(), "i1", time.Minute))
+}
+
+// TestConnectAnswersAboutAnother has tokens that are not for the sandbox that was
+// asked for.
+func TestConnectAnswersAboutAnother(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{`{}`, `{"sandboxID":"i2","envdVersion":"0.6.13","envdAccessToken":"t"}`} {
+		c := newFakeAPI(t, answerText(200, body, "Content-Type", "application/json")).client(t)
+		sbx, err := c.FromRecord(e2b.Record{SandboxID: "i1", EnvdVersion: "0.6.13", EnvdAccessToken: e2b.NewToken("mine")})
+		require.NoError(t, err)
+		require.Error(t, sbx.Connect(t.Context(), nil))
+		require.Equal(t, "mine", sbx.Record().EnvdAccessToken.Reveal(), "the handle is as it was")
+	}
+}
+
+func TestBaseTemplateRunsNoCode(t *testing.T) {
+	t.Parallel()
+	_, client := e2btest.New(t, nil)
+	sbx, err := client.Create(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = sbx.RunCode(t.Context(), "1", nil)
+	require.ErrorIs(t, err, e2b.ErrPortClosed)
+	require.Contains(t, sbx.Host(80), "localhost", "nothing leads to the real E2B")
+}
+
+// TestUnreadBodyEndsTheConnection: what follows on it must not be taken for
+// requests.
+func TestUnreadBodyEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	server, client := e2btest.New(t, nil)
+	sbx, err := client.Create(t.Context(), nil)
+	require.NoError(t, err)
+	body := strings.Repeat("GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n", 40_000)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, sbx.URL(8099)+"/", strings.NewReader(body))
+	require.NoError(t, err)
+	resp, err := (&http.Client{Transport: sbx.Transport(8099)}).Do(req)
+	if err == nil {
+		require.Equal(t, http.StatusBadGateway, resp.StatusCode)
+		require.NoError(t, resp.Body.Close())
+	}
+	for _, r := range server.Requests() {
+		require.NotContains(t, r.Path, "smuggled")
+	}
+}
+
+func TestAdvanceAfterClose(t *testing.T) {
+	t.Parallel()
+	server, err := e2btest.NewServer(nil)
+	require.NoError(t, err)
+	client, err := e2b.NewClient(server.ClientOptions())
+	require.NoError(t, err)
+	_, err = client.Create(t.Context(), nil)
+	require.NoError(t, err)
+	client.CloseIdleConnections()
+	require.NoError(t, server.Close())
+	server.Advance(time.Hour)
 }

@@ -30,7 +30,9 @@ var opURL = operation{name: "sign url"}
 // request, without a token. In a sandbox whose envd is not secured it is not
 // signed, and Expires is refused. It makes no request.
 //
-// The URL is a secret as long as it is valid.
+// The URL is a secret as long as it is valid. Where ClientOptions.SandboxURL is
+// set, as for the emulator, requests to it need the headers E2b-Sandbox-Id, with
+// the sandbox's ID, and E2b-Sandbox-Port: 49983.
 //
 // Errors: ErrInvalidArgument, ErrNotSupported (envd before 0.2.0).
 //

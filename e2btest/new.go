@@ -41,5 +41,5 @@ func New(tb TB, opts *Options) (*Server, *e2b.Client) {
 
 // ClientOptions returns options for a client of the server.
 func (s *Server) ClientOptions() *e2b.ClientOptions {
-	return &e2b.ClientOptions{APIKey: s.APIKey(), APIURL: s.APIURL(), SandboxURL: s.SandboxURL()}
+	return &e2b.ClientOptions{APIKey: s.APIKey(), APIURL: s.APIURL(), SandboxURL: s.SandboxURL(), Domain: s.Domain()}
 }

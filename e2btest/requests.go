@@ -103,6 +103,9 @@ func (l *requestLog) logged(h http.Handler, sandbox bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		entry := l.add(r, sandbox)
 		if r.Body != nil && r.Body != http.NoBody {
+			// On a copy: net/http looks at its own after the handler, to see whether
+			// what was not read of it must end the connection.
+			r = r.WithContext(r.Context())
 			r.Body = &loggedBody{r.Body, l, entry}
 		}
 		h.ServeHTTP(&loggedWriter{ResponseWriter: w, log: l, entry: entry}, r)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"mime"
 	"net/http"
 	"net/url"
 	"sync/atomic"
@@ -146,6 +147,10 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
 		return nil, fail(st.last)
+	}
+	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t == "text/html" {
+		// A page of something else, whatever its status: a wrong URL, a portal.
+		return nil, fail(&BadAnswerError{Status: resp.StatusCode, RequestID: transport.RequestID(resp.Header), Err: errors.New("it is a page in HTML")})
 	}
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {

@@ -29,7 +29,7 @@ func TestRun(t *testing.T) {
 	forEachMode(t, func(t *testing.T, n *box.Node) {
 		t.Setenv("HOST_SECRET", "open sesame")
 		g := start(t, n, "a")
-		require.Equal(t, "blue true a base", g.run(t, `echo $COLOUR $E2B_SANDBOX $E2B_SANDBOX_ID $E2B_TEMPLATE_ID`))
+		require.Equal(t, "blue true a code-interpreter", g.run(t, `echo $COLOUR $E2B_SANDBOX $E2B_SANDBOX_ID $E2B_TEMPLATE_ID`))
 		for _, user := range []string{"user", "root"} {
 			require.NotContains(t, g.runAs(t, user, "env"), "open sesame")
 		}
@@ -72,6 +72,16 @@ func TestInterpreterPort(t *testing.T) {
 		conn, err := g.Dial(t.Context(), node.InterpreterPort)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, get(t, conn, "/health"))
+	})
+}
+
+func TestBaseHasNoInterpreter(t *testing.T) {
+	forEachMode(t, func(t *testing.T, n *box.Node) {
+		s, err := n.Start(t.Context(), node.Spec{ID: "base", Template: node.BaseTemplate})
+		require.NoError(t, err)
+		_, err = s.Dial(t.Context(), node.InterpreterPort)
+		require.ErrorIs(t, err, node.ErrPortClosed)
+		require.NoError(t, s.Kill())
 	})
 }
 

@@ -192,6 +192,9 @@ func (s *sandbox) kill() error {
 
 // Dial implements node.Sandbox.
 func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
+	if port == node.InterpreterPort && s.spec.Template == node.BaseTemplate {
+		return nil, node.ErrPortClosed
+	}
 	s.mu.Lock()
 	p, state := s.proc, s.state
 	s.mu.Unlock()

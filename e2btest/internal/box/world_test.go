@@ -170,7 +170,7 @@ type guest struct {
 
 var spec = node.Spec{
 	ID:          "guest",
-	Template:    "base",
+	Template:    "code-interpreter",
 	Env:         map[string]string{"COLOUR": "blue"},
 	AccessToken: "secret",
 	EnvdVersion: "0.6.11",

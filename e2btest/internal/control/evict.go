@@ -73,6 +73,11 @@ func (s *Server) Advance(d time.Duration) {
 	d = max(d, 0)
 	for {
 		s.mu.Lock()
+		if s.closed {
+			s.clock.add(d) // nothing becomes due any more
+			s.mu.Unlock()
+			return
+		}
 		step := d
 		if wait, ok := s.untilNextLocked(); ok {
 			step = min(d, wait)

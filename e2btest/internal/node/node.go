@@ -14,6 +14,9 @@ const (
 	InterpreterPort = 49999
 )
 
+// BaseTemplate is the template that has no code interpreter.
+const BaseTemplate = "base"
+
 // ErrPortClosed is returned by Dial when nothing listens on the port.
 var ErrPortClosed = errors.New("node: port is not open")
 

@@ -213,6 +213,9 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, target Target,
 		FlushInterval: -1,
 		ErrorLog:      slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			if !errors.Is(err, node.ErrPortClosed) {
+				run.expectEnd(r.Context())
+			}
 			switch {
 			case run.ctx.Err() != nil:
 				notFound(id).write(w, r)

@@ -62,6 +62,21 @@ func (r *Run) End() {
 	r.pooled.CloseIdleConnections()
 }
 
+// endDelay is how long after a sandbox has stopped to answer its run may end.
+const endDelay = 500 * time.Millisecond
+
+// expectEnd waits a moment for the end of the run. A connection that broke is
+// often the first to tell of a pause: the sandbox is frozen before its run ends.
+func (r *Run) expectEnd(ctx context.Context) {
+	t := time.NewTimer(endDelay)
+	defer t.Stop()
+	select {
+	case <-r.ctx.Done():
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
 func (r *Run) transport(port int) *http.Transport {
 	switch port {
 	case node.EnvdPort, node.InterpreterPort:
