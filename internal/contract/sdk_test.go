@@ -118,7 +118,7 @@ func (c *checkingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestSDK(t *testing.T) {
 	s := requestSpec(t)
 	const (
-		id = "i0123456789abcdefghij"
+		id = "isandbox0000000000001" // that of the recorded answers
 
 		create     = "POST /sandboxes"
 		createV2   = "POST /v2/sandboxes"
