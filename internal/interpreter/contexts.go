@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 
 	"github.com/seed-09a7379d/e2b-go/internal/transport"
@@ -72,25 +71,11 @@ func (c *Client) RemoveContext(ctx context.Context, id string) error {
 }
 
 func (c *Client) call(ctx context.Context, method string, body io.Reader, segments ...string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, transport.Join(c.cfg.BaseURL, segments...).String(), body)
+	resp, err := c.send(ctx, method, body, segments...)
 	if err != nil {
-		return nil, transport.Cause(err)
-	}
-	maps.Copy(req.Header, c.cfg.Header)
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := c.http.Do(req)
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return nil, transport.Cause(err)
+		return nil, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode >= 300 {
-		b, _, _ := transport.ReadBody(resp.Body, transport.MaxErrorBody)
-		return nil, transport.NewStatusError(resp.StatusCode, req.Header, resp.Header, b)
-	}
 	b, whole, err := transport.ReadBody(resp.Body, maxContexts)
 	switch {
 	case err != nil:

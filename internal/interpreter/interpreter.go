@@ -88,7 +88,16 @@ func (c *Client) Execute(ctx context.Context, limit time.Duration, code *Code) (
 }
 
 func (c *Client) execute(ctx context.Context, b []byte) (*Execution, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, transport.Join(c.cfg.BaseURL, "execute").String(), bytes.NewReader(b))
+	resp, err := c.send(ctx, http.MethodPost, bytes.NewReader(b), "execute") //nolint:bodyclose // Execution.Close does
+	if err != nil {
+		return nil, err
+	}
+	return newExecution(resp.Body), nil
+}
+
+// send makes a request and turns an answer that is no success into an error.
+func (c *Client) send(ctx context.Context, method string, body io.Reader, segments ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, transport.Join(c.cfg.BaseURL, segments...).String(), body)
 	if err != nil {
 		return nil, transport.Cause(err)
 	}
@@ -102,12 +111,12 @@ func (c *Client) execute(ctx context.Context, b []byte) (*Execution, error) {
 		}
 		return nil, transport.Cause(err)
 	}
-	if resp.StatusCode >= 300 {
-		defer resp.Body.Close()
-		body, _, _ := transport.ReadBody(resp.Body, transport.MaxErrorBody)
-		return nil, transport.NewStatusError(resp.StatusCode, req.Header, resp.Header, body)
+	if resp.StatusCode < 300 {
+		return resp, nil
 	}
-	return newExecution(resp.Body), nil
+	defer resp.Body.Close()
+	b, _, _ := transport.ReadBody(resp.Body, transport.MaxErrorBody)
+	return nil, transport.NewStatusError(resp.StatusCode, req.Header, resp.Header, b)
 }
 
 // drainWait is how long an answer that has told its end may take to close.
