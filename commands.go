@@ -110,11 +110,13 @@ func (c *Commands) Run(ctx context.Context, cmd string, opts *RunOptions) (*Resu
 	if err != nil {
 		return nil, err
 	}
-	stdin := make(chan error, 1)
+	var stdin chan error // nil without one
 	if o.Stdin != nil {
-		feed, stop := context.WithCancel(p.ctx)
-		defer stop()
-		go func() { stdin <- p.feed(feed, o.Stdin) }()
+		feed, cancel := context.WithCancel(p.ctx)
+		f := p.newFeeder(o.Stdin)
+		stdin = f.done
+		defer f.stop(cancel)
+		go f.run(feed)
 	}
 	for {
 		select {

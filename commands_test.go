@@ -225,6 +225,52 @@ func TestRunStdinVersionGate(t *testing.T) {
 	}
 }
 
+// A request that carries input when the command ends is left to end too: net/http
+// may break the connection under the next request when one is cancelled just as
+// its answer comes.
+func TestInputUnderWayIsNotCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeSandbox()
+		ended, asked := make(chan struct{}), make(chan struct{})
+		f.start = func(_ context.Context, _ *startRequest, s *startStream) error {
+			if err := send(s, evStart(1)); err != nil {
+				return err
+			}
+			<-asked
+			defer close(ended)
+			return send(s, evExit(0))
+		}
+		f.stdin = func(context.Context, uint32, []byte) error { return nil }
+		cut := make(chan bool, 1)
+		f.closeStdin = func(ctx context.Context, _ uint32) error {
+			close(asked)
+			<-ended
+			select {
+			case <-ctx.Done():
+				cut <- true
+			case <-time.After(100 * time.Millisecond):
+				cut <- false
+			}
+			return nil
+		}
+		sbx := f.inMemory(t)
+		_, err := sbx.Commands.Run(t.Context(), "cat", &e2b.RunOptions{Stdin: strings.NewReader("x")})
+		require.NoError(t, err)
+		require.False(t, <-cut)
+		// One that gets no answer holds up Run for a moment only.
+		begin := time.Now()
+		asked, ended = make(chan struct{}), make(chan struct{})
+		f.closeStdin = func(ctx context.Context, _ uint32) error {
+			close(asked)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		_, err = sbx.Commands.Run(t.Context(), "cat", &e2b.RunOptions{Stdin: strings.NewReader("x")})
+		require.NoError(t, err)
+		require.Equal(t, time.Second, time.Since(begin))
+	})
+}
+
 // A deadline of ctx is ours alone: envd would kill the command by it, also a
 // command that Start leaves running. That holds for every call.
 func TestDeadlineIsNotSent(t *testing.T) {
@@ -685,9 +731,6 @@ func catSandbox() (*fakeSandbox, func() []byte) {
 				if !open {
 					return send(s, evExit(0))
 				}
-				mu.Lock()
-				last = append(last, p...)
-				mu.Unlock()
 				if err := send(s, evOut(string(p))); err != nil {
 					return err
 				}
@@ -711,6 +754,9 @@ func catSandbox() (*fakeSandbox, func() []byte) {
 		}
 		select {
 		case in <- slices.Clone(p):
+			mu.Lock()
+			defer mu.Unlock()
+			last = append(last, p...)
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

@@ -400,25 +400,67 @@ func (p *Process) unsent(err error) error {
 	return p.s.dataError(ctx, opStdin, ended(ctx, p.ctx, err), false)
 }
 
-// feed copies r to the command's standard input and closes it.
-func (p *Process) feed(ctx context.Context, r io.Reader) error {
-	h := p.s.state.Load()
-	buf := make([]byte, 64<<10)
+// A feeder copies a reader to the standard input of a command.
+type feeder struct {
+	p    *Process
+	r    io.Reader
+	done chan error // holds the one result
+
+	turn chan struct{} // of one place: taken during a request, and for good at the end
+}
+
+func (p *Process) newFeeder(r io.Reader) *feeder {
+	return &feeder{p: p, r: r, done: make(chan error, 1), turn: make(chan struct{}, 1)}
+}
+
+// run copies r to the command's standard input and closes it.
+func (f *feeder) run(ctx context.Context) {
+	h := f.p.s.state.Load()
+	pid := uint32(f.p.pid) //nolint:gosec // from a uint32
+	buf := make([]byte, maxInput)
 	for {
-		n, err := r.Read(buf)
+		n, err := f.r.Read(buf)
 		if n > 0 {
-			if err := h.envd.SendStdin(ctx, uint32(p.pid), buf[:n]); err != nil { //nolint:gosec // from a uint32
-				return p.unfed(ctx, err)
+			if more, err := f.request(ctx, func() error { return h.envd.SendStdin(ctx, pid, buf[:n]) }); !more || err != nil {
+				f.done <- err
+				return
 			}
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return p.unfed(ctx, h.envd.CloseStdin(ctx, uint32(p.pid))) //nolint:gosec // from a uint32
+			_, err = f.request(ctx, func() error { return h.envd.CloseStdin(ctx, pid) })
+			f.done <- err
+			return
 		case err != nil:
-			return &opError{op: p.op.name, sandboxID: p.s.id, detail: "stdin", errs: []error{err}}
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the command has ended
+			f.done <- &opError{op: f.p.op.name, sandboxID: f.p.s.id, detail: "stdin", errs: []error{err}}
+			return
 		}
+	}
+}
+
+// request reports whether input is still wanted.
+func (f *feeder) request(ctx context.Context, send func() error) (bool, error) {
+	select {
+	case f.turn <- struct{}{}:
+	case <-ctx.Done():
+		return false, nil
+	}
+	err := send()
+	<-f.turn
+	return err == nil, f.p.unfed(ctx, err)
+}
+
+// stop ends the feeding, for a command that has ended or is given up. A request
+// under way may go on for a moment: the server answers it now that the command has
+// ended, and cancelling one just as its answer comes makes net/http break the
+// connection under the next request.
+func (f *feeder) stop(cancel func()) {
+	defer cancel()
+	t := time.NewTimer(killWait)
+	defer t.Stop()
+	select {
+	case f.turn <- struct{}{}:
+	case <-t.C:
 	}
 }
 

@@ -189,6 +189,10 @@ func TestG9Stdin(t *testing.T) {
 	require.ErrorIs(t, err, e2b.ErrClosed)
 	_, err = p.Kill(t.Context())
 	require.NoError(t, err)
+	_, err = p.Wait(t.Context())
+	var exit *e2b.ExitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, "killed", exit.Signal)
 }
 
 func TestStdinNotKept(t *testing.T) {
