@@ -2,6 +2,7 @@ package e2b_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -170,12 +171,8 @@ func polled(left *int, batches ...[]string) *fakeWatch {
 }
 
 func noSuchWatcher(id string) error {
-	return connect.NewError(connect.CodeNotFound, errorString("watcher with id "+id+" not found"))
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("watcher with id %s not found", id))
 }
-
-type errorString string
-
-func (e errorString) Error() string { return string(e) }
 
 // watched opens a watch, reads all events and closes it: the events and the error
 // that ended them.

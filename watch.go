@@ -86,8 +86,8 @@ var opWatch = operation{name: "watch directory", notFound: fs.ErrNotExist, files
 // Errors: fs.ErrNotExist, ErrInvalidArgument (also a path that is no directory, or
 // is on a network filesystem), ErrNotSupported (envd is too old for an option),
 // ErrSandboxNotRunning, ErrUnauthenticated (also an unknown User),
-// ErrRequestTimeout, ErrStreamInterrupted. Each is in an *fs.PathError. envd can
-// keep some 120 watches at a time; one more fails.
+// ErrRequestTimeout, ErrStreamInterrupted, ErrQuotaExceeded (envd can keep some
+// 120 watches at a time). Those from the server are in an *fs.PathError.
 //
 // See https://e2b.dev/docs/filesystem/watch.
 func (f *Files) Watch(ctx context.Context, path string, opts *WatchOptions) (*Watcher, error) {
@@ -177,7 +177,7 @@ func (w *Watcher) poll(ctx context.Context, h *handle, what *envd.Watch, every t
 	if err != nil {
 		return w.f.fail(ctx, opWatch, w.path, ended(ctx, bound, err), false)
 	}
-	go func() {
+	go func() { //nolint:contextcheck // the watch outlives its opening
 		defer close(w.done)
 		if w.finish(w.ask(id, what.User, every)) {
 			w.remove(id, what.User)
@@ -265,12 +265,13 @@ func (w *Watcher) finish(err error) (running bool) {
 		running = true
 	case status, errors.Is(err, transport.ErrTimeout):
 		err = s.dataError(w.ctx, opWatch, err, true)
+		running = !errors.Is(err, ErrSandboxNotRunning)
 	default:
 		// Also an error of envd's own, which does not say what became of the sandbox.
 		err, running = s.interrupted(w.ctx, opWatch, err)
 	}
 	if w.ctx.Err() != nil { // Close, or a pause or kill of the handle's owner
-		err, running = s.dataError(context.Background(), opWatch, context.Cause(w.ctx), true), w.gate.ctx.Err() == nil
+		err, running = w.cut(), w.gate.ctx.Err() == nil
 	}
 	w.mu.Lock()
 	w.err = err
@@ -278,6 +279,11 @@ func (w *Watcher) finish(err error) (running bool) {
 	w.wake()
 	w.cancel(nil) // lets go of the gate
 	return running
+}
+
+// cut is the error for the end of w.ctx.
+func (w *Watcher) cut() error {
+	return w.f.s.dataError(w.ctx, opWatch, context.Cause(w.ctx), true)
 }
 
 func (w *Watcher) wake() {
@@ -344,6 +350,7 @@ func (w *Watcher) next(ctx context.Context) (FileEvent, error) {
 		}
 		select {
 		case <-w.more:
+		case <-w.ctx.Done(): // a transport may not let go of the reader
 		case <-ctx.Done():
 		}
 	}
@@ -356,13 +363,15 @@ func (w *Watcher) pop() (FileEvent, bool, error) {
 	switch {
 	case w.closed:
 		return FileEvent{}, false, w.over(ErrClosed, "")
-	case len(w.waiting) == 0:
-		return FileEvent{}, false, w.err
+	case len(w.waiting) > 0:
+		e := w.waiting[0]
+		w.waiting[0] = FileEvent{}
+		w.waiting = w.waiting[1:]
+		return e, true, nil
+	case w.err == nil && w.ctx.Err() != nil:
+		return FileEvent{}, false, w.cut()
 	}
-	e := w.waiting[0]
-	w.waiting[0] = FileEvent{}
-	w.waiting = w.waiting[1:]
-	return e, true, nil
+	return FileEvent{}, false, w.err
 }
 
 // shut ends the watch without waiting for that.
@@ -379,6 +388,11 @@ func (w *Watcher) shut() {
 // the watch in the sandbox. Close may be called again, and returns nil.
 func (w *Watcher) Close() error {
 	w.shut()
-	<-w.done
+	t := time.NewTimer(killWait)
+	defer t.Stop()
+	select {
+	case <-w.done:
+	case <-t.C:
+	}
 	return nil
 }

@@ -375,7 +375,51 @@ func TestPollIsRefused(t *testing.T) {
 			}
 			_, err := watched(t.Context(), t, f.inMemory(t), polling)
 			requireDataKinds(t, err, want...)
-			require.Equal(t, []string{createWatcherPath, askWatcherPath}, f.paths())
+			if status == 502 { // what goes there might wake it
+				require.Equal(t, []string{createWatcherPath, askWatcherPath}, f.paths())
+			} else {
+				require.Equal(t, []string{createWatcherPath, askWatcherPath, removeWatcherPath}, f.paths())
+				require.Zero(t, left)
+			}
+		})
+	}
+}
+
+// A poll that breaks off ends the watch, and the sandbox is left alone unless it is
+// known to run.
+func TestBrokenPoll(t *testing.T) {
+	for state, want := range map[e2b.State]error{
+		e2b.StateRunning: e2b.ErrStreamInterrupted, e2b.StatePaused: e2b.ErrSandboxNotRunning, "": e2b.ErrSandboxNotRunning,
+		"unknown": e2b.ErrStreamInterrupted,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			left := 0
+			f := newFakeWatch(polled(&left))
+			rpc := f.envd
+			f.envd = func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != askWatcherPath {
+					rpc(w, r)
+					return
+				}
+				drain(r)
+				f.setState(state)
+				panic(http.ErrAbortHandler)
+			}
+			if state == "unknown" {
+				state = e2b.StateRunning // for the sandbox's own port
+				f.info = func(w http.ResponseWriter, _ *http.Request) {
+					writeJSON(w, 500, map[string]any{"code": 500, "message": "x"})
+				}
+			}
+			told, err := watched(t.Context(), t, f.inMemory(t), polling)
+			requireDataKinds(t, err, want)
+			require.Empty(t, told)
+			paths := []string{createWatcherPath, askWatcherPath, infoPath}
+			if state == e2b.StateRunning && f.info == nil {
+				paths = append(paths, removeWatcherPath)
+				require.Zero(t, left)
+			}
+			require.Equal(t, paths, f.paths())
 		})
 	}
 }
@@ -395,6 +439,7 @@ func TestPollTimesOut(t *testing.T) {
 		_, err := watched(t.Context(), t, sbx, polling)
 		requireDataKinds(t, err, e2b.ErrRequestTimeout)
 		require.Equal(t, 8*time.Second, time.Since(begin))
+		requireRemoved(t, f)
 	})
 }
 
@@ -850,6 +895,57 @@ func TestCloseOfAPolledWatchIsBounded(t *testing.T) {
 	})
 }
 
+// A transport that does not end its bodies keeps nobody: neither Close nor a loop.
+func TestWatchOverADeafTransport(t *testing.T) {
+	for name, stop := range map[string]func(*testing.T, *e2b.Sandbox, *e2b.Watcher) error{
+		"close": func(t *testing.T, _ *e2b.Sandbox, w *e2b.Watcher) error {
+			require.NoError(t, w.Close())
+			return e2b.ErrClosed
+		},
+		"pause": func(t *testing.T, s *e2b.Sandbox, _ *e2b.Watcher) error {
+			_, err := s.Pause(t.Context(), nil)
+			require.NoError(t, err)
+			return e2b.ErrSandboxNotRunning
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				body, server := io.Pipe()
+				go func() { _, _ = server.Write(frame(0, marshal(watchStart()))) }()
+				r := &replay{answers: map[string]func() *http.Response{
+					watchPath: func() *http.Response {
+						resp := answer(200, http.Header{"Content-Type": {"application/connect+proto"}}, nil, nil)
+						resp.Body = deafBody{body}
+						return resp
+					},
+					infoPath + "/pause": func() *http.Response { return answer(204, nil, nil, nil) },
+				}}
+				sbx := r.handle(t, "proto")
+				w, err := sbx.Files.Watch(t.Context(), "/w", nil)
+				require.NoError(t, err)
+				ended := make(chan error, 1)
+				go func() {
+					for _, err := range w.Events(context.WithoutCancel(t.Context())) {
+						ended <- err
+					}
+				}()
+				synctest.Wait()
+				begin := time.Now()
+				want := stop(t, sbx, w)
+				requireDataKinds(t, <-ended, want)
+				require.LessOrEqual(t, time.Since(begin), time.Second)
+				require.NoError(t, server.Close())
+				require.NoError(t, w.Close())
+			})
+		})
+	}
+}
+
+// A deafBody is one that Close does not end.
+type deafBody struct{ io.Reader }
+
+func (deafBody) Close() error { return nil }
+
 // Close does not wait for the answer to why the stream broke.
 func TestWatchClosedWhileAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1026,7 +1122,7 @@ func TestWatchMemory(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		require.NoError(t, w.Close())
-		require.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(4<<20)) //nolint:gosec // no sizes of that order
+		require.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(4<<20))
 	})
 }
 
@@ -1042,7 +1138,7 @@ type changing struct {
 
 // ended returns the error that ended the events, and drops those before it.
 func (c *changing) ended() error {
-	for range c.events { //nolint:revive // to the end
+	for range c.events {
 	}
 	return c.end
 }
