@@ -329,6 +329,7 @@ func TestRunCodeOutput(t *testing.T) {
 		require.Equal(t, []string{"forever:left"}, interp.log(), "the server saw the connection close")
 		_, err = sbx.RunCode(t.Context(), "next", nil)
 		require.NoError(t, err)
+		synctest.Wait()
 		require.Equal(t, []string{"forever:left", ":ended", "next:ended"}, interp.log(), "it was probed")
 		require.Zero(t, f.infos(), "the fault is ours")
 	})
@@ -482,15 +483,18 @@ func TestRunCodeSettlesAfterCancel(t *testing.T) {
 		t.Run(deaf.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, interp, _, sbx := interrupted(t, deaf)
+				synctest.Wait()
 				require.Equal(t, []string{"forever:left"}, interp.log(), "the server sees the connection close at once")
 				_, err := sbx.RunCode(t.Context(), "next", nil)
 				require.NoError(t, err)
 				require.Equal(t, want, interp.times(10*time.Second))
 
 				// And once it has settled, no more.
+				synctest.Wait()
 				n := len(interp.log())
 				_, err = sbx.RunCode(t.Context(), "again", nil)
 				require.NoError(t, err)
+				synctest.Wait()
 				require.Len(t, interp.log(), n+1)
 				require.Zero(t, f.infos())
 			})
@@ -632,6 +636,7 @@ func TestRunCodeSettlingEnds(t *testing.T) {
 		interp.mu.Unlock()
 		_, err = sbx.RunCode(t.Context(), "next", nil)
 		require.NoError(t, err)
+		synctest.Wait()
 		require.Equal(t, []string{":ended", "next:ended"}, interp.log())
 	})
 }

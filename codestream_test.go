@@ -242,6 +242,7 @@ func TestStreamEnds(t *testing.T) {
 				require.Equal(t, "forever:left", interp.log()[0], "the server saw the connection close")
 				_, err = sbx.RunCode(t.Context(), "next", nil)
 				require.NoError(t, err)
+				synctest.Wait()
 				require.Equal(t, []string{"forever:left", ":swallowed", ":ended", "next:ended"}, interp.log())
 			})
 		})
@@ -269,6 +270,7 @@ func TestCodeWriterPanics(t *testing.T) {
 				synctest.Wait()
 				_, err := sbx.RunCode(t.Context(), "next", nil)
 				require.NoError(t, err)
+				synctest.Wait()
 				require.Equal(t, []string{"forever:left", ":ended", "next:ended"}, interp.log())
 			})
 		})
@@ -315,6 +317,7 @@ func TestStreamThatNobodyReads(t *testing.T) {
 					_, err = sbx.RunCode(t.Context(), "next", nil)
 				}
 				require.NoError(t, err)
+				synctest.Wait()
 				require.Equal(t, []string{"forever:left", ":ended", "next:ended"}, interp.log())
 				_, err = s.Result()
 				requireDataKinds(t, err, tt.want)
