@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -27,7 +28,8 @@ type codeContext struct {
 	turn chan struct{}
 
 	mu      sync.Mutex
-	cwd     string // of the next kernel; "" is the server's
+	cwd     string // where the next kernel goes first; "" is nowhere
+	count   int    // of the cells that have ended since the last restart
 	kernel  kernel // nil: none is running
 	current *cell  // given, or about to be given, to the kernel
 	lost    *cell  // the request that hangs after a cancel
@@ -101,6 +103,12 @@ func (c *codeContext) finish(x *cell, o outcome) {
 	}
 	x.finished, x.outcome = true, o
 	close(x.done)
+	if o == outcomeEnded || o == outcomeExited {
+		c.cwd = "" // only the first kernel goes there
+		if strings.TrimSpace(x.code) != "" {
+			c.count++
+		}
+	}
 	if c.current == x {
 		c.current = nil
 	}
@@ -129,7 +137,7 @@ func (c *codeContext) reset(o outcome, remove bool) {
 	c.mu.Lock()
 	k := c.kernel
 	c.kernel = nil
-	c.cwd = "" // the real service forgets it, too
+	c.cwd, c.count = "", 0 // the real service forgets it, too
 	c.resets++
 	if remove {
 		c.removed = true
@@ -159,6 +167,7 @@ func (c *codeContext) execute(ctx context.Context, out *stream, req executeReque
 			return
 		}
 		x := newCell(req.code, req.env, c.server.cfg.Env)
+		x.count = c.count + 1
 		if c.current != nil {
 			c.lost, x.lost = x, true
 			c.mu.Unlock()

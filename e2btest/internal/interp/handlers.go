@@ -182,16 +182,27 @@ type noContextError struct {
 
 func (e *noContextError) Error() string { return fmt.Sprintf("Context %s not found", e.id) }
 
-type noKernelError struct{ language string }
+type noKernelError struct {
+	language string
+	reason   string // may be ""
+}
 
 func (e *noKernelError) Error() string {
-	text, err := json.Marshal(e.language)
-	if err != nil {
-		text = []byte(`""`)
+	name, reason := inJSON(e.language), ""
+	if e.reason != "" {
+		reason = " " + inJSON(e.reason)
 	}
-	name := string(asciiJSON(text[1 : len(text)-1]))
 	return fmt.Sprintf(`{"message": "The '%s' kernel is not available. `+
-		`Please pick another suitable kernel instead, or install that kernel.", "short_message": "%s not found"}`, name, name)
+		`Please pick another suitable kernel instead, or install that kernel.%s", "short_message": "%s not found"}`, name, reason, name)
+}
+
+// inJSON returns what stands for text between the quotes of a JSON string.
+func inJSON(text string) string {
+	data, err := json.Marshal(text)
+	if err != nil {
+		return ""
+	}
+	return string(asciiJSON(data[1 : len(data)-1]))
 }
 
 // contextFor returns the context that req names.
@@ -223,11 +234,21 @@ func (s *Server) contextFor(req executeRequest) (*codeContext, error) {
 
 // supported returns an error if there is no kernel for language.
 func (s *Server) supported(language string) error {
-	switch {
-	case language != languagePython && language != "python3":
-		return &noKernelError{language}
-	case s.cfg.Python == "":
-		return fmt.Errorf("there is no Python to run the kernel with: %s", s.cfg.PythonErr)
+	switch language {
+	case languagePython, "python3":
+		if s.cfg.Python == "" {
+			return fmt.Errorf("there is no Python to run the kernel with: %s", s.cfg.PythonErr)
+		}
+	case languageJavaScript:
+		if s.cfg.Node == "" {
+			return &noKernelError{language, "It needs node: " + s.cfg.NodeErr}
+		}
+	case languageBash:
+		if s.cfg.Bash == "" {
+			return &noKernelError{language, "There is no bash: " + s.cfg.BashErr}
+		}
+	default:
+		return &noKernelError{language: language}
 	}
 	return nil
 }
@@ -235,7 +256,7 @@ func (s *Server) supported(language string) error {
 // startKernel starts a kernel for c, in the directory cwd, or if that is "" or does
 // not exist, in the usual one.
 func (s *Server) startKernel(ctx context.Context, c *codeContext, cwd string) (kernel, error) {
-	return startPython(ctx, s, c, cwd)
+	return startProcess(ctx, s, c, cwd)
 }
 
 // addContext makes a context; as the default of its language if isDefault, unless
@@ -243,11 +264,12 @@ func (s *Server) startKernel(ctx context.Context, c *codeContext, cwd string) (k
 func (s *Server) addContext(language, cwd string, isDefault bool) *codeContext {
 	c := &codeContext{
 		id: newContextID(), language: language, listedCwd: cwd,
-		server: s, turn: make(chan struct{}, 1), cwd: cwd,
+		server: s, turn: make(chan struct{}, 1),
 	}
 	if cwd == "" {
 		c.listedCwd = s.cfg.Dir
 	}
+	c.cwd = c.listedCwd
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if isDefault {

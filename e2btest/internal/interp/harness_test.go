@@ -48,6 +48,31 @@ func python(tb testing.TB) string {
 	return ""
 }
 
+// needNode skips the test if there is no Node.js.
+func needNode(tb testing.TB) {
+	tb.Helper()
+	if node(tb) == "" {
+		tb.Skip("the tests of JavaScript kernels need node")
+	}
+}
+
+func bash(tb testing.TB) string {
+	tb.Helper()
+	path, err := exec.LookPath("bash")
+	require.NoError(tb, err)
+	return path
+}
+
+// node returns the Node.js that tests use, or "" if there is none.
+func node(tb testing.TB) string {
+	tb.Helper()
+	path, err := exec.LookPath("node")
+	if err != nil && os.Getenv("CI") == "true" {
+		tb.Fatalf("the tests of JavaScript kernels need node: %v", err)
+	}
+	return path
+}
+
 // service is a Server behind a real listener, since only that one notices clients
 // that go away.
 type service struct {
@@ -64,6 +89,9 @@ func newService(tb testing.TB, change func(*Config)) *service {
 	require.NoError(tb, err)
 	cfg := Config{
 		Python:    python(tb),
+		Node:      node(tb),
+		NodeErr:   "not found",
+		Bash:      bash(tb),
 		Dir:       dir,
 		Environ:   []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LANG=C.UTF-8"},
 		KeepAlive: time.Minute,
@@ -238,10 +266,15 @@ func summary(tb testing.TB, lines []line) result {
 	return r
 }
 
-// context makes a code context and returns the request member that selects it.
-func (s *service) context() map[string]any {
+// context makes a code context and returns the request member that selects it. Members
+// of the request are in more.
+func (s *service) context(more ...map[string]any) map[string]any {
 	s.t.Helper()
-	status, body := s.call(http.MethodPost, "/contexts", map[string]any{})
+	request := make(map[string]any)
+	for _, m := range more {
+		maps.Copy(request, m)
+	}
+	status, body := s.call(http.MethodPost, "/contexts", request)
 	require.Equal(s.t, http.StatusOK, status, body)
 	var info contextInfo
 	require.NoError(s.t, json.Unmarshal([]byte(body), &info))

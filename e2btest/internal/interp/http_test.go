@@ -142,7 +142,7 @@ func TestNoPython(t *testing.T) {
 func TestOtherLanguages(t *testing.T) {
 	s := newServer(t)
 	for language, kernel := range map[string]string{
-		"JS ": "javascript", "ts": "typescript", "bash": "bash", "a'\"é\n": `a'\"\u00e9`,
+		"ts": "typescript", "a'\"é\n": `a'\"\u00e9`,
 	} {
 		for _, path := range []string{"/execute", "/contexts"} {
 			body, err := json.Marshal(map[string]any{"code": "1", "language": language})

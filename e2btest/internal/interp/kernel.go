@@ -42,6 +42,7 @@ type cell struct {
 	code  string
 	env   map[string]string // variables for this cell
 	after map[string]string // what those of them that are sandbox-wide are to be afterwards
+	count int               // as number_of_executions, for a kernel that does not count itself
 
 	// chunks carries the response. It is not buffered: when done is closed, all
 	// has been received.
@@ -90,7 +91,7 @@ func (c *cell) deliver(ch chunk) {
 }
 
 // The protocol between the server and the program that runs in a kernel process
-// (see python/kernel_pipes.py): JSON lines both ways.
+// (see python/kernel_pipes.py): JSON lines both ways. Bash gets command lines.
 
 // runRequest is the line that gives a kernel a cell.
 type runRequest struct {

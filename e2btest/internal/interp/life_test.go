@@ -37,14 +37,14 @@ func (s *service) release(fifo string) {
 }
 
 // kernel is the kernel of the i-th context.
-func (s *service) kernel(i int) *pythonKernel {
+func (s *service) kernel(i int) *process {
 	s.t.Helper()
 	s.server.mu.Lock()
 	c := s.server.contexts[i]
 	s.server.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, ok := c.kernel.(*pythonKernel)
+	k, ok := c.kernel.(*process)
 	require.True(s.t, ok, "a kernel is running")
 	return k
 }

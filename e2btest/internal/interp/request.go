@@ -14,6 +14,7 @@ const (
 	languagePython     = "python"
 	languageJavaScript = "javascript"
 	languageTypeScript = "typescript"
+	languageBash       = "bash"
 )
 
 // executeRequest is the body of POST /execute.

@@ -4,15 +4,21 @@
 //
 // # Differences from the real service
 //
-//   - There are Python kernels only. Any other language is answered like one for
-//     which no kernel is installed, and the listing of contexts starts with the
-//     default context of Python alone.
+//   - There are kernels for Python, JavaScript and Bash, as far as Config names what
+//     runs them. Any other language, TypeScript included, is answered like one for
+//     which no kernel is installed.
+//   - JavaScript that calls process.exit ends its kernel, as if that had died. The real
+//     one then never answers again. The value undefined is not shown. The only form in
+//     which a value is shown is text.
+//   - Bash has no terminal. A trap of SIGINT lasts as long as the code that sets it, and a
+//     shell that goes on for ten seconds after an interrupt is killed. Code that is not
+//     complete is an error; the real one says nothing.
 //   - Variables of one call (env_vars) are set in the kernel's environment, where
 //     the real service pastes assignments before the code. Their values are read
 //     as if they stood between single quotes in it, as there, but line numbers do
 //     not shift, cell magics may stay first, and a cancelled call leaves nothing
-//     behind. A variable that has no sandbox-wide value gets back the one that it
-//     had before the call; the real service removes it.
+//     behind. In Bash they are pasted. A variable that has no sandbox-wide value gets
+//     back the one that it had before the call, but in Bash; the real service removes it.
 //   - Sandbox-wide variables are in a kernel's environment from its start, also
 //     when it replaces one that has died.
 //   - Kernels start when they are first needed, and a dead one is noticed at once.
@@ -45,6 +51,10 @@ type Config struct {
 	Python string
 	// PythonErr says why there is none, if Python is empty. Callers get to see it.
 	PythonErr string
+	// Node is the absolute path of the Node.js that JavaScript kernels run, and Bash
+	// that of the shell that Bash kernels run; the rest is as for Python.
+	Node, NodeErr string
+	Bash, BashErr string
 
 	// Dir is the working directory of new kernels.
 	Dir string
@@ -82,6 +92,8 @@ type Server struct {
 	kernels sync.WaitGroup // the goroutines of kernels and of delayed interrupts
 	closing chan struct{}  // closed by Close
 
+	patience time.Duration // the longest time between two interrupts of a shell that goes on
+
 	mu       sync.Mutex
 	closed   bool
 	contexts []*codeContext    // in the order of their creation
@@ -102,6 +114,8 @@ func New(cfg Config) *Server {
 	}
 	if noKernels != "" {
 		cfg.Python, cfg.PythonErr = "", noKernels
+		cfg.Node, cfg.NodeErr = "", noKernels
+		cfg.Bash, cfg.BashErr = "", noKernels
 	}
 	log := cfg.Logger
 	if log == nil {
@@ -112,10 +126,14 @@ func New(cfg Config) *Server {
 		log:      log,
 		closing:  make(chan struct{}),
 		defaults: make(map[string]string),
+		patience: 5 * time.Second,
 	}
 	s.mux = s.routes()
 	if cfg.Python != "" {
 		s.addContext(languagePython, "", true)
+	}
+	if cfg.Node != "" {
+		s.addContext(languageJavaScript, "", true)
 	}
 	return s
 }
