@@ -27,8 +27,16 @@
 //   - A sandbox is no virtual machine: it has this machine's kernel, system
 //     directories (read-only), processor and memory. The numbers of processors and
 //     bytes in its info are fixed.
-//   - Templates are names. Each has what this machine has; code-interpreter has an
-//     interpreter, which [Server.Python] names.
+//   - Templates are names. Each has what this machine has. In code-interpreter, code
+//     runs with this machine's programs: Python with the python3 on the PATH, which
+//     [Server.Python] names, JavaScript with the node on it, and Bash. A language whose
+//     program is missing is answered as one without a kernel, as are R, Java and
+//     TypeScript.
+//   - Matplotlib, pandas and other packages are there if that python3 has them. Of
+//     IPython there is what code for notebooks uses most.
+//   - Code contexts start when they are first used. Output is never dropped, however fast
+//     it comes. Bash code has no terminal, and a call that comes right after a cancelled
+//     one is not lost, unless [Options].HangAfterCancel says so.
 //   - A sandbox that was paused, resumed and then killed by its timeout is paused
 //     again, as on E2B, but in its newest state: E2B goes back to the state of the
 //     last pause.

@@ -3,11 +3,14 @@
 package e2btest_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -164,4 +167,76 @@ type fakeTB struct {
 func (f *fakeTB) Fatalf(format string, args ...any) {
 	f.failed = fmt.Sprintf(format, args...)
 	panic("the end of the test")
+}
+
+// Code of each language runs inside the sandbox, and goes on after a pause.
+func TestLanguagesOfALocalSandbox(t *testing.T) {
+	_, client := e2btest.New(t, nil)
+	sbx, err := client.Create(t.Context(), &e2b.CreateOptions{Template: "code-interpreter"})
+	require.NoError(t, err)
+	languages := map[string][2]string{
+		"bash":       {"x=42; cd /tmp", "echo $x; pwd; echo $E2B_SANDBOX_ID"},
+		"javascript": {"let x = 42; process.chdir('/tmp')", "console.log(`${x}\n${process.cwd()}\n${process.env.E2B_SANDBOX_ID}`)"},
+	}
+	if _, err := exec.LookPath("node"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Log("without JavaScript, since this machine has no node: ", err)
+		_, err = sbx.RunCode(t.Context(), "1", &e2b.CodeOptions{Language: "javascript"})
+		require.ErrorIs(t, err, e2b.ErrNotSupported)
+		require.ErrorContains(t, err, "node")
+		delete(languages, "javascript")
+	}
+	for language, code := range languages {
+		e, err := sbx.RunCode(t.Context(), code[0], &e2b.CodeOptions{Language: language})
+		require.NoError(t, err)
+		require.Nil(t, e.Error, language)
+	}
+	_, err = sbx.Pause(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, sbx.Connect(t.Context(), nil))
+	for language, code := range languages {
+		e, err := sbx.RunCode(t.Context(), code[1], &e2b.CodeOptions{Language: language})
+		require.NoError(t, err)
+		require.Nil(t, e.Error, language)
+		require.Equal(t, "42\n/tmp\n"+sbx.ID()+"\n", string(e.Stdout), language)
+	}
+	_, err = sbx.RunCode(t.Context(), "1", &e2b.CodeOptions{Language: "typescript"})
+	require.ErrorIs(t, err, e2b.ErrNotSupported)
+}
+
+// The fault that HangAfterCancel imitates: a call right after a cancelled one is lost.
+func TestHangAfterCancel(t *testing.T) {
+	t.Parallel()
+	server, err := e2btest.NewServer(&e2btest.Options{HangAfterCancel: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	c := &caller{T: t, server: server, client: &http.Client{Transport: transport}}
+	created := c.api(201, "POST", "/sandboxes", `{"templateID":"code-interpreter","timeout":60}`)
+	c.id, _ = created["sandboxID"].(string)
+	execute := func(ctx context.Context, code string) *bufio.Reader {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.SandboxURL()+"/execute", strings.NewReader(code))
+		require.NoError(t, err)
+		req.Header.Set("E2b-Sandbox-Id", c.id)
+		req.Header.Set("E2b-Sandbox-Port", "49999")
+		resp, err := c.client.Do(req)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		return bufio.NewReader(resp.Body)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	lines := execute(ctx, `{"language":"bash","code":"echo on; while :; do :; done"}`)
+	for range 2 {
+		_, err = lines.ReadString('\n')
+		require.NoError(t, err)
+	}
+	lost := execute(t.Context(), `{"language":"bash","code":"echo never"}`) // waits when the other one goes
+	cancel()
+	line, err := lost.ReadString('\n')
+	require.NoError(t, err)
+	require.JSONEq(t, `{"type":"keepalive"}`, line)
 }

@@ -39,6 +39,12 @@ type Options struct {
 	// Routes says which generation of the create and connect routes exists.
 	Routes Routes
 
+	// HangAfterCancel imitates a fault of E2B's code interpreter, for tests of how a
+	// client copes with it. When a call of RunCode is cancelled, its code context is free
+	// for the next call before the code has been stopped, and one that comes in this
+	// window is never answered. If false, such a call waits until the code has stopped.
+	HangAfterCancel bool
+
 	// Addr and SandboxAddr are the addresses for the API and for traffic to the
 	// sandboxes, on loopback. Empty: "127.0.0.1:0", a free port.
 	Addr, SandboxAddr string

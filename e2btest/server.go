@@ -57,7 +57,8 @@ func NewServer(opts *Options) (*Server, error) {
 		return nil, fmt.Errorf("e2btest: %w", err)
 	}
 	local, err := box.New(box.Options{
-		Dir: o.Dir, HostNetwork: o.HostNetwork, RequireIsolation: o.RequireIsolation, Logger: o.Logger,
+		Dir: o.Dir, HostNetwork: o.HostNetwork, RequireIsolation: o.RequireIsolation, HangAfterCancel: o.HangAfterCancel,
+		Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("e2btest: %w", err)
@@ -194,6 +195,6 @@ func (s *Server) Requests() []Request { return s.requests.all() }
 // other, and if not, why.
 func (s *Server) Isolated() (ok bool, reason string) { return s.runtime.Isolated() }
 
-// Python returns the path of the interpreter that runs code in the sandboxes, or
-// why there is none.
+// Python returns the path of the interpreter that runs Python code in the sandboxes,
+// or why there is none.
 func (s *Server) Python() (string, error) { return s.runtime.Python() }

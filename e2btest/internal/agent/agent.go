@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -290,15 +291,28 @@ func interpConfig(cfg *Config) interp.Config {
 	if tmp, ok := env["TMPDIR"]; ok {
 		environ = append(environ, "TMPDIR="+tmp)
 	}
-	return interp.Config{
+	c := interp.Config{
 		Python:    cfg.Python,
 		PythonErr: cfg.PythonErr,
+		Node:      cfg.Node,
+		NodeErr:   cfg.NodeErr,
+		BashErr:   "it is in no directory of the PATH",
 		Dir:       cfg.path("/home/user"),
 		Environ:   environ,
 		Env:       env,
 		Start:     spawn.Start,
 		Wait:      spawn.Wait,
+
+		HangAfterCancel: cfg.HangAfterCancel,
 	}
+	// Not on the PATH of this process, which is that of the host.
+	for _, dir := range filepath.SplitList(cfg.Path) {
+		if bash, err := exec.LookPath(filepath.Join(dir, "bash")); err == nil && filepath.IsAbs(bash) {
+			c.Bash = bash
+			break
+		}
+	}
+	return c
 }
 
 // sandboxEnv returns the variables that every command of the sandbox gets.

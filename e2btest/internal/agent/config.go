@@ -52,6 +52,11 @@ type Config struct {
 	// Python is the interpreter. Empty: there is none, PythonErr says why.
 	Python    string
 	PythonErr string
+	// Node is the Node.js, likewise.
+	Node    string
+	NodeErr string
+	// HangAfterCancel is that of interp.Config.
+	HangAfterCancel bool
 }
 
 // A Bind is a directory or a file of the host that a sandbox sees.

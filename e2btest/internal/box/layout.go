@@ -88,8 +88,8 @@ type layoutFile struct {
 
 type layoutLink struct{ path, target string }
 
-// newLayout looks at the host. py may be nil.
-func newLayout(py *interpreter, searchPath string, oneUser, hostNetwork bool) (*layout, error) {
+// newLayout looks at the host.
+func newLayout(interpreters []*interpreter, searchPath string, oneUser, hostNetwork bool) (*layout, error) {
 	l := new(layout)
 	for _, d := range privateDirs {
 		l.dirs = append(l.dirs, layoutDir{d.path, d.mode, d.path == "/home/user" || d.path == "/data"})
@@ -101,8 +101,8 @@ func newLayout(py *interpreter, searchPath string, oneUser, hostNetwork bool) (*
 	if err := l.addSystem(); err != nil {
 		return nil, err
 	}
-	if py != nil {
-		if err := l.addPython(py); err != nil {
+	for _, program := range interpreters {
+		if err := l.addInterpreter(program); err != nil {
 			return nil, err
 		}
 	}
@@ -148,10 +148,10 @@ func (l *layout) addSystem() error {
 	return nil
 }
 
-// addPython adds the directories that the interpreter needs and that are not there
-// anyway.
-func (l *layout) addPython(py *interpreter) error {
-	for _, prefix := range py.Prefixes {
+// addInterpreter adds the directories that the interpreter needs and that are not
+// there anyway.
+func (l *layout) addInterpreter(program *interpreter) error {
+	for _, prefix := range program.Prefixes {
 		if prefix == "/" || l.shows(prefix) {
 			continue
 		}
@@ -160,8 +160,8 @@ func (l *layout) addPython(py *interpreter) error {
 		}
 		l.addBind(prefix, true)
 	}
-	if !l.shows(py.Executable) {
-		return fmt.Errorf("%s is not in the directories of its installation", py.Executable)
+	if !l.shows(program.Executable) {
+		return fmt.Errorf("%s is not in the directories of its installation", program.Executable)
 	}
 	return nil
 }

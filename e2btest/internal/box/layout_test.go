@@ -26,17 +26,17 @@ func TestLayoutShows(t *testing.T) {
 	}
 }
 
-func TestLayoutPython(t *testing.T) {
+func TestLayoutInterpreter(t *testing.T) {
 	prefix := t.TempDir()
 	l := &layout{binds: []agent.Bind{{Path: "/usr"}}}
 	py := &interpreter{Executable: filepath.Join(prefix, "bin/python3"), Prefixes: []string{prefix, prefix}}
-	require.NoError(t, l.addPython(py))
+	require.NoError(t, l.addInterpreter(py))
 	require.Equal(t, []agent.Bind{{Path: "/usr"}, {Path: prefix, Optional: true}}, l.binds)
-	require.NoError(t, l.addPython(&interpreter{Executable: "/usr/bin/python3", Prefixes: []string{"/usr"}}))
+	require.NoError(t, l.addInterpreter(&interpreter{Executable: "/usr/bin/python3", Prefixes: []string{"/usr"}}))
 	require.Len(t, l.binds, 2)
 
-	require.Error(t, l.addPython(&interpreter{Executable: "/elsewhere/python3", Prefixes: []string{"/usr"}}))
-	require.Error(t, l.addPython(&interpreter{Executable: "/no/python3", Prefixes: []string{"/no"}}))
+	require.Error(t, l.addInterpreter(&interpreter{Executable: "/elsewhere/python3", Prefixes: []string{"/usr"}}))
+	require.Error(t, l.addInterpreter(&interpreter{Executable: "/no/python3", Prefixes: []string{"/no"}}))
 }
 
 // The modes of files do not depend on the umask of the emulator.

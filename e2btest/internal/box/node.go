@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -101,14 +102,15 @@ func (n *Node) open() error {
 		}
 	}
 	n.starter = newStarter()
+	n.config.HangAfterCancel = n.opts.HangAfterCancel
 
-	py, noPython := findPython()
+	has := findInterpreters()
 	var reasons []error
 	if n.opts.NoIsolation {
 		reasons = append(reasons, errors.New("it is not wanted"))
 	} else {
 		for _, i := range isolations() {
-			if err = n.tryIsolation(i, py, noPython); err == nil {
+			if err = n.tryIsolation(i, has); err == nil {
 				return nil
 			}
 			reasons = append(reasons, err)
@@ -124,23 +126,31 @@ func (n *Node) open() error {
 	n.isolation = plain
 	n.layout = nil
 	n.config.Isolated, n.config.OneUser, n.config.OwnNetwork, n.config.Binds = false, false, false, nil
-	n.setPython(py, noPython, os.Getenv("PATH"))
+	n.setInterpreters(has, os.Getenv("PATH"))
 	n.log.WarnContext(context.Background(), "sandboxes are not isolated: their processes are plain ones that see the whole system", "reason", n.reason)
 	return nil
 }
 
 // tryIsolation starts a sandbox in this way, and keeps to it if that works.
-func (n *Node) tryIsolation(i isolation, py *interpreter, noPython error) error {
+func (n *Node) tryIsolation(i isolation, has interpreters) error {
 	n.isolation = i
 	n.config.Isolated = true
 	n.config.OneUser = i == userNamespaces
 	n.config.OwnNetwork = !n.opts.HostNetwork
-	n.setPython(py, noPython, standardPath)
-	l, err := newLayout(py, n.config.Path, n.config.OneUser, n.opts.HostNetwork)
-	if err != nil && py != nil {
-		// Without the interpreter then.
-		n.setPython(nil, err, standardPath)
-		l, err = newLayout(nil, n.config.Path, n.config.OneUser, n.opts.HostNetwork)
+	var l *layout
+	var err error
+	for {
+		n.setInterpreters(has, standardPath)
+		l, err = newLayout(has.all(), n.config.Path, n.config.OneUser, n.opts.HostNetwork)
+		if err == nil || len(has.all()) == 0 {
+			break
+		}
+		// Without one of them then.
+		if has.node != nil {
+			has.node, has.noNode = nil, err
+		} else {
+			has.python, has.noPython = nil, err
+		}
 	}
 	if err == nil {
 		err = l.checkApart(n.dir.path)
@@ -180,15 +190,19 @@ func (n *Node) probe() error {
 	return s.Kill()
 }
 
-// setPython makes commands find the interpreter; err says why there is none.
-func (n *Node) setPython(py *interpreter, err error, searchPath string) {
-	n.config.Python, n.config.PythonErr, n.config.Path = "", "", searchPath
-	if err != nil {
-		n.config.PythonErr = err.Error()
-		return
+// setInterpreters makes commands find them.
+func (n *Node) setInterpreters(has interpreters, searchPath string) {
+	n.config.Python, n.config.PythonErr = has.python.use(has.noPython)
+	n.config.Node, n.config.NodeErr = has.node.use(has.noNode)
+	n.config.Path = searchPath
+	if has.python != nil {
+		n.config.Path = filepath.Dir(has.python.Executable) + ":" + searchPath
 	}
-	n.config.Python = py.Executable
-	n.config.Path = filepath.Dir(py.Executable) + ":" + searchPath
+	if has.node != nil {
+		if dir := filepath.Dir(has.node.Executable); !slices.Contains(filepath.SplitList(n.config.Path), dir) {
+			n.config.Path = dir + ":" + n.config.Path
+		}
+	}
 }
 
 // Isolated says whether sandboxes are isolated from the host and from each other,

@@ -19,6 +19,8 @@ type Options struct {
 	NoIsolation bool
 	// NoCgroup stops processes by signals also where control groups can freeze them.
 	NoCgroup bool
+	// HangAfterCancel imitates a fault of the real code interpreter: see interp.Config.
+	HangAfterCancel bool
 	// Logger may be nil.
 	Logger *slog.Logger
 }

@@ -71,4 +71,38 @@ func TestAskPythonFails(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err = askPython()
 	require.ErrorIs(t, err, exec.ErrNotFound)
+	_, err = askNode()
+	require.ErrorIs(t, err, exec.ErrNotFound)
+}
+
+func TestAskNode(t *testing.T) {
+	path, err := exec.LookPath("node")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("this machine has no node: ", err)
+	}
+	found, err := askNode()
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Dir(filepath.Dir(found.Executable))}, found.Prefixes)
+	want, err := exec.Command(path, "--version").Output()
+	require.NoError(t, err)
+	got, err := exec.Command(found.Executable, "--version").Output()
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got))
+}
+
+func TestInterpretersAreOnThePath(t *testing.T) {
+	n := new(Node)
+	n.setInterpreters(interpreters{
+		python: &interpreter{Executable: "/p/bin/python3"}, node: &interpreter{Executable: "/n/bin/node"},
+	}, "/bin")
+	require.Equal(t, "/n/bin:/p/bin:/bin", n.config.Path)
+	require.Equal(t, "/p/bin/python3", n.config.Python)
+	require.Equal(t, "/n/bin/node", n.config.Node)
+	n.setInterpreters(interpreters{noPython: os.ErrNotExist, node: &interpreter{Executable: "/bin/node"}}, "/bin")
+	require.Equal(t, "/bin", n.config.Path)
+	require.Empty(t, n.config.Python)
+	require.Equal(t, os.ErrNotExist.Error(), n.config.PythonErr)
 }
