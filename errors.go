@@ -87,7 +87,7 @@ type APIError struct {
 	SandboxID  string // "" where it is about none
 	StatusCode int    // of HTTP; 0 where the answer is an error of envd's RPC protocol, whose word is in Code
 	Code       string // the server's own word for the error, if it has one
-	Message    string // the server's text, on one line, at most 300 bytes
+	Message    string // the server's text, on one line, at most 300 bytes: a longer one lacks its middle
 	RequestID  string // for E2B's support
 	RetryAfter time.Duration
 	Attempts   int   // requests made for the call
@@ -313,19 +313,35 @@ func codeKinds(op operation, code connect.Code, message string) []error {
 	return nil
 }
 
-// fileKinds reads envd's internal errors about files: it passes on what the
-// kernel said, with one code for everything.
+// fileErrnos are the words of the kernel at the end of envd's internal errors about
+// files, which have one code for everything.
+var fileErrnos = []struct {
+	text  string
+	kinds []error
+}{
+	{"not a directory", []error{fs.ErrNotExist}}, // a parent is a file, so there is nothing at the path
+	{"permission denied", []error{fs.ErrPermission}},
+	{"operation not permitted", []error{fs.ErrPermission}},
+	{"read-only file system", []error{fs.ErrPermission}},
+	{"no space left on device", []error{ErrNoSpace}},
+	{"disk quota exceeded", []error{ErrNoSpace}},
+	{"file exists", []error{fs.ErrExist}},
+	{"file name too long", []error{ErrInvalidArgument}},
+	{"invalid argument", []error{ErrInvalidArgument}},
+	{"invalid UTF-8", []error{ErrNotSupported}}, // a name in a directory, which no message of envd can hold
+	{"too many open files", []error{ErrQuotaExceeded, ErrRateLimited}},
+}
+
+// fileKinds reads envd's internal errors about files. What stands before the end
+// may be the name of a file.
 func fileKinds(message string) []error {
-	switch {
-	case strings.Contains(message, "not a directory"), strings.Contains(message, "path is a file"):
-		// A parent is a file, so there is nothing at the path.
+	for _, errno := range fileErrnos {
+		if strings.HasSuffix(message, errno.text) {
+			return errno.kinds
+		}
+	}
+	if strings.Contains(message, "path is a file: ") {
 		return []error{fs.ErrNotExist}
-	case strings.Contains(message, "permission denied"), strings.Contains(message, "operation not permitted"):
-		return []error{fs.ErrPermission}
-	case strings.Contains(message, "no space left"):
-		return []error{ErrNoSpace}
-	case strings.Contains(message, "file exists"):
-		return []error{fs.ErrExist}
 	}
 	return nil
 }
@@ -425,6 +441,9 @@ func (s *Sandbox) dataError(ctx context.Context, op operation, err error, opened
 	}
 	if sink, ok := errors.AsType[*envd.SinkError](err); ok {
 		return plain(sink)
+	}
+	if source, ok := errors.AsType[*envd.SourceError](err); ok && ctx.Err() == nil {
+		return plain(source)
 	}
 	if ctx.Err() != nil || errors.Is(err, transport.ErrTimeout) || !opened && !lost(err) {
 		return plain(broken(ctx, err))

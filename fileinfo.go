@@ -159,9 +159,13 @@ func (f *Files) Rename(ctx context.Context, oldPath, newPath string, opts *FileO
 	if err := checkRPCFile(opRename, newPath, ""); err != nil {
 		return err
 	}
-	return f.call(ctx, opRename, opts.user(), oldPath, func(ctx context.Context) error {
+	return f.move(ctx, opRename, oldPath, newPath, opts.user())
+}
+
+func (f *Files) move(ctx context.Context, op operation, oldPath, newPath, user string) error {
+	return f.call(ctx, op, user, oldPath, func(ctx context.Context) error {
 		h := f.s.state.Load()
-		return h.envd.Move(ctx, oldPath, newPath, h.user(opts.user()))
+		return h.envd.Move(ctx, oldPath, newPath, h.user(user))
 	})
 }
 

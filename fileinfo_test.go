@@ -87,7 +87,7 @@ func TestRecordedFilesystemAnswers(t *testing.T) {
 		{"fs_stat_unknown_user_proto", "Stat", []error{e2b.ErrUnauthenticated}},
 		{"fs_list_dir_missing_proto", "ListDir", []error{fs.ErrNotExist}},
 		{"fs_list_dir_on_file_json", "ListDir", []error{e2b.ErrInvalidArgument}},
-		{"fs_list_dir_invalid_utf8_name_proto", "ListDir", nil},
+		{"fs_list_dir_invalid_utf8_name_proto", "ListDir", []error{e2b.ErrNotSupported}},
 		{"fs_make_dir_on_file_json", "MakeDir", []error{e2b.ErrInvalidArgument}},
 		{"fs_move_missing_proto", "Move", []error{fs.ErrNotExist}},
 		{"fs_move_onto_dir_json", "Move", []error{fs.ErrExist}},

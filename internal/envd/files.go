@@ -1,14 +1,14 @@
 package envd
 
 import (
-	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"io"
-	"mime/multipart"
 	"net/http"
-	"net/textproto"
 	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/seed-09a7379d/e2b-go/internal/transport"
@@ -24,9 +24,21 @@ func (c *Client) fileURL(path, user string) string {
 	return u.String()
 }
 
+// DownloadOptions says what of a file to fetch, and how.
+type DownloadOptions struct {
+	User string
+	Gzip bool // compressed on the way, where the server likes to
+	// From is where to begin, if IfRange is not "", which is the Last-Modified of
+	// what came until then. A file that has changed since is ErrChanged.
+	From    int64
+	IfRange string
+}
+
 // Download is the contents of a file on their way. The caller must Close it.
 type Download struct {
-	Size int64 // -1: unknown
+	Size         int64 // of what comes; -1: unknown
+	LastModified string
+	Date         string // of the answer
 
 	body io.ReadCloser
 	r    io.Reader
@@ -34,33 +46,92 @@ type Download struct {
 	idle *transport.Idle
 }
 
+var (
+	errNoLength = errors.New("an answer that does not say where it ends")
+	errEncoding = errors.New("an answer in an encoding that was not asked for")
+	// ErrChanged is returned when the rest of a file is not there any more.
+	ErrChanged = errors.New("the file changed meanwhile")
+)
+
 // Download opens a file. ctx bounds the reading too; limit, if > 0, is how long
-// the server may be silent.
-func (c *Client) Download(ctx context.Context, limit time.Duration, path, user string) (*Download, error) {
+// the server may be silent while it is waited for.
+func (c *Client) Download(ctx context.Context, limit time.Duration, path string, o *DownloadOptions) (*Download, error) {
 	ctx, idle := transport.WithIdle(ctx, limit)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.fileURL(path, user), nil)
+	d, err := c.download(ctx, idle, path, o)
 	if err != nil {
 		idle.Release()
+		return nil, err
+	}
+	idle.Stop()
+	return d, nil
+}
+
+func (c *Client) download(ctx context.Context, idle *transport.Idle, path string, o *DownloadOptions) (*Download, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.fileURL(path, o.User), nil)
+	if err != nil {
 		return nil, transport.Cause(err)
 	}
 	c.header(req.Header, "")
 	// Not every transport is ours, and envd compresses at a fortieth of the speed.
 	req.Header.Set("Accept-Encoding", "identity")
+	if o.Gzip {
+		req.Header.Set("Accept-Encoding", "gzip")
+	}
+	if o.IfRange != "" {
+		req.Header.Set("Range", "bytes="+strconv.FormatInt(o.From, 10)+"-")
+		req.Header.Set("If-Range", o.IfRange)
+	}
 	resp, err := c.send(ctx, req)
 	if err != nil {
-		idle.Release()
 		return nil, err
 	}
-	if resp.Close && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 {
-		// Its end is that of the connection, as after a cut.
-		_ = resp.Body.Close()
-		idle.Release()
-		return nil, errNoLength
+	d := &Download{
+		Size: resp.ContentLength, LastModified: resp.Header.Get("Last-Modified"), Date: resp.Header.Get("Date"),
+		body: resp.Body, r: idle.FromWire(resp.Body), ctx: ctx, idle: idle,
 	}
-	return &Download{Size: resp.ContentLength, body: resp.Body, r: idle.Reader(resp.Body), ctx: ctx, idle: idle}, nil
+	if err := d.accept(resp, o); err != nil {
+		_ = resp.Body.Close()
+		return nil, causeOf(ctx, err)
+	}
+	return d, nil
 }
 
-var errNoLength = errors.New("an answer that does not say where it ends")
+// accept checks that an answer is what was asked for.
+func (d *Download) accept(resp *http.Response, o *DownloadOptions) error {
+	if resp.Close && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 {
+		return errNoLength // its end is that of the connection, as after a cut
+	}
+	if o.IfRange != "" {
+		begin, _, ok := contentRange(resp.Header.Get("Content-Range"))
+		if resp.StatusCode != http.StatusPartialContent || !ok || begin != o.From {
+			return ErrChanged
+		}
+	}
+	switch encoding := resp.Header.Get("Content-Encoding"); {
+	case encoding == "" || encoding == "identity":
+		return nil
+	case encoding != "gzip" || !o.Gzip:
+		return errEncoding
+	}
+	d.Size = -1
+	zipped, err := gzip.NewReader(d.r)
+	d.r = zipped
+	return err
+}
+
+// contentRange reads the header of a partial answer.
+func contentRange(s string) (begin, total int64, ok bool) {
+	s, ok = strings.CutPrefix(s, "bytes ")
+	span, size, ok2 := strings.Cut(s, "/")
+	first, last, ok3 := strings.Cut(span, "-")
+	if !ok || !ok2 || !ok3 {
+		return 0, 0, false
+	}
+	begin, err1 := strconv.ParseInt(first, 10, 64)
+	end, err2 := strconv.ParseInt(last, 10, 64)
+	total, err3 := strconv.ParseInt(size, 10, 64)
+	return begin, total, err1 == nil && err2 == nil && err3 == nil && begin >= 0 && begin <= end && end < total
+}
 
 // Read reads the file. An end before Size bytes is io.ErrUnexpectedEOF.
 func (d *Download) Read(p []byte) (int, error) {
@@ -75,63 +146,6 @@ func (d *Download) Read(p []byte) (int, error) {
 func (d *Download) Close() error {
 	d.idle.Release()
 	return d.body.Close()
-}
-
-// Upload writes a file from what body returns, which may be read more than once
-// where net/http makes sure that nothing had been sent. size is its length, or
-// -1. raw sends the
-// bytes alone, which envd takes since 0.5.7; else they travel as a form. limit,
-// if > 0, is how long nothing may move.
-func (c *Client) Upload(ctx context.Context, limit time.Duration, path, user string, body func() io.Reader, size int64, raw bool) error {
-	ctx, idle := transport.WithIdle(ctx, limit)
-	defer idle.Release()
-	contentType := "application/octet-stream"
-	if !raw {
-		var head, tail []byte
-		head, tail, contentType = form(path)
-		contents := body
-		body = func() io.Reader {
-			return io.MultiReader(bytes.NewReader(head), contents(), bytes.NewReader(tail))
-		}
-		if size >= 0 {
-			size += int64(len(head) + len(tail))
-		}
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.fileURL(path, user), idle.Reader(body()))
-	if err != nil {
-		return transport.Cause(err)
-	}
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(idle.Reader(body())), nil }
-	req.ContentLength = size
-	if size == 0 {
-		req.Body, req.GetBody = http.NoBody, nil
-	}
-	c.header(req.Header, "")
-	req.Header.Set("Content-Type", contentType)
-	resp, err := c.send(ctx, req)
-	if err != nil {
-		return err
-	}
-	// The list of what was written says nothing new; read it for the connection.
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, transport.MaxErrorBody))
-	_ = resp.Body.Close()
-	if err != nil {
-		return causeOf(ctx, err)
-	}
-	return nil
-}
-
-// form returns what stands before and behind the contents in a form of one file.
-func form(path string) (head, tail []byte, contentType string) {
-	var b bytes.Buffer
-	w := multipart.NewWriter(&b)
-	h := textproto.MIMEHeader{}
-	h.Set("Content-Disposition", multipart.FileContentDisposition("file", path))
-	h.Set("Content-Type", "application/octet-stream")
-	_, _ = w.CreatePart(h) // a buffer takes everything
-	n := b.Len()
-	_ = w.Close()
-	return b.Bytes()[:n:n], b.Bytes()[n:], w.FormDataContentType()
 }
 
 // send makes a request and turns an answer that is no success into an error.

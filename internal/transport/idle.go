@@ -14,7 +14,7 @@ type Idle struct {
 }
 
 // WithIdle returns a ctx that ends with ErrTimeout as its cause once limit has
-// passed since the last Touch. A limit ≤ 0 is none. The caller must call Release.
+// passed since the last Start; the first is here. A limit ≤ 0 is none. The caller must call Release.
 func WithIdle(ctx context.Context, limit time.Duration) (context.Context, *Idle) {
 	if limit <= 0 {
 		return ctx, &Idle{}
@@ -23,14 +23,14 @@ func WithIdle(ctx context.Context, limit time.Duration) (context.Context, *Idle)
 	return ctx, &Idle{limit: limit, cancel: cancel, timer: time.AfterFunc(limit, func() { cancel(ErrTimeout) })}
 }
 
-// Touch says that something moved.
-func (i *Idle) Touch() {
-	if i.timer != nil && i.timer.Stop() { // not stopped: it has fired
+// Start lets the limit run from now.
+func (i *Idle) Start() {
+	if i.timer != nil {
 		i.timer.Reset(i.limit)
 	}
 }
 
-// Stop lifts the limit. The ctx goes on.
+// Stop lifts the limit, until Start. The ctx goes on.
 func (i *Idle) Stop() {
 	if i.timer != nil {
 		i.timer.Stop()
@@ -45,23 +45,32 @@ func (i *Idle) Release() {
 	}
 }
 
-// Reader touches i whenever bytes come from r.
-func (i *Idle) Reader(r io.Reader) io.Reader {
+// FromWire returns a reader of what the other side sends. The limit runs while a
+// Read waits, not while nobody reads.
+func (i *Idle) FromWire(r io.Reader) io.Reader {
 	if i.timer == nil {
 		return r
 	}
-	return &idleReader{r: r, idle: i}
+	return readFunc(func(p []byte) (int, error) {
+		i.Start()
+		defer i.Stop()
+		return r.Read(p)
+	})
 }
 
-type idleReader struct {
-	r    io.Reader
-	idle *Idle
-}
-
-func (r *idleReader) Read(p []byte) (int, error) {
-	n, err := r.r.Read(p)
-	if n > 0 {
-		r.idle.Touch()
+// ToWire returns a reader of what is sent to the other side. The limit runs from
+// one Read to the next, not while r is waited for.
+func (i *Idle) ToWire(r io.Reader) io.Reader {
+	if i.timer == nil {
+		return r
 	}
-	return n, err
+	return readFunc(func(p []byte) (int, error) {
+		i.Stop()
+		defer i.Start()
+		return r.Read(p)
+	})
 }
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }

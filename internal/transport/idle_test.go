@@ -23,28 +23,60 @@ func TestIdleEndsWhatStandsStill(t *testing.T) {
 	})
 }
 
+// slowReader takes a while for each byte.
+type slowReader struct {
+	take time.Duration
+	left int
+}
+
+func (r *slowReader) Read(p []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	<-time.After(r.take)
+	r.left--
+	p[0] = 'x'
+	return 1, nil
+}
+
 func TestIdleWaitsForWhatMoves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, idle := WithIdle(t.Context(), time.Minute)
 		defer idle.Release()
 		start := time.Now()
-		r := idle.Reader(strings.NewReader("abcdef"))
-		tick := time.NewTicker(50 * time.Second)
-		defer tick.Stop()
+		r := idle.FromWire(&slowReader{50 * time.Second, 6})
 		for range 6 {
-			<-tick.C
-			n, err := io.ReadFull(r, make([]byte, 1))
+			n, err := r.Read(make([]byte, 1))
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
+			<-time.After(time.Hour) // what a reader takes for itself is not the server's
 		}
 		require.NoError(t, ctx.Err())
-		// Reading nothing is no movement.
+		require.Equal(t, 300*time.Second+6*time.Hour, time.Since(start))
+		_, _ = idle.FromWire(&slowReader{time.Minute + time.Second, 1}).Read(make([]byte, 1))
+		require.ErrorIs(t, context.Cause(ctx), ErrTimeout)
+		idle.Start() // too late, and harmless
+	})
+}
+
+func TestIdleDoesNotCountTheSource(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, idle := WithIdle(t.Context(), time.Minute)
+		defer idle.Release()
+		r := idle.ToWire(&slowReader{time.Hour, 2})
+		for range 2 {
+			_, err := r.Read(make([]byte, 1))
+			require.NoError(t, err)
+			<-time.After(50 * time.Second) // on the wire
+		}
+		require.NoError(t, ctx.Err())
 		_, err := r.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
+		sent := time.Now()
 		<-ctx.Done()
-		require.Equal(t, 300*time.Second+time.Minute, time.Since(start))
-		idle.Touch() // too late, and harmless
+		require.Equal(t, time.Minute, time.Since(sent))
 		require.ErrorIs(t, context.Cause(ctx), ErrTimeout)
 	})
 }
@@ -69,8 +101,9 @@ func TestIdleWithoutLimit(t *testing.T) {
 		ctx, idle := WithIdle(t.Context(), limit)
 		require.Equal(t, t.Context(), ctx)
 		r := strings.NewReader("x")
-		require.Same(t, r, idle.Reader(r))
-		idle.Touch()
+		require.Same(t, r, idle.FromWire(r))
+		require.Same(t, r, idle.ToWire(r))
+		idle.Start()
 		idle.Stop()
 		idle.Release()
 		require.NoError(t, ctx.Err())

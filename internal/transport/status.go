@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 )
 
 // MaxErrorBody is how much of an error's body is read.
@@ -195,11 +194,9 @@ func clean(s string, markup bool, hide func(string) string) string {
 	s = signature.ReplaceAllString(s, redacted)
 	s = apiKey.ReplaceAllString(s, redacted)
 	if len(s) > maxMessage {
-		s = s[:maxMessage-len("…")]
-		for !utf8.ValidString(s) {
-			s = s[:len(s)-1]
-		}
-		s += "…"
+		// The end often says why, and what it is about stands before.
+		const tail = maxMessage / 3
+		s = strings.ToValidUTF8(s[:maxMessage-tail-len("…")], "") + "…" + strings.ToValidUTF8(s[len(s)-tail:], "")
 	}
 	return s
 }

@@ -185,7 +185,8 @@ func TestClean(t *testing.T) {
 		{in: "<b>a</b><SCRIPT>if (a < b) { }</SCRIPT>c", markup: true, want: "a c"},
 		{in: "key e2b_0123456789abcdef and sk_e2b_0123456789abcdef.", want: "key [redacted] and [redacted]."},
 		{in: "signature=v1_" + strings.Repeat("aB3", 15) + "&x", want: "signature=[redacted]&x"},
-		{in: strings.Repeat("é", 200), want: strings.Repeat("é", 148) + "…"},
+		{in: strings.Repeat("é", 200), want: strings.Repeat("é", 98) + "…" + strings.Repeat("é", 50)},
+		{in: "lstat " + strings.Repeat("x", 400) + ": file name too long", want: "lstat " + strings.Repeat("x", 191) + "…" + strings.Repeat("x", 80) + ": file name too long"},
 		{in: "\x1b[31mred\x1b[0m", want: "[31mred [0m"},
 	} {
 		require.Equal(t, row.want, Clean(row.in, row.markup), "%q", row.in)
