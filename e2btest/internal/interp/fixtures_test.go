@@ -42,11 +42,6 @@ type fixture struct {
 	End string `json:"end"`
 }
 
-const (
-	noChart      = "charts are not extracted from figures"
-	noSuchKernel = "there are no R kernels"
-)
-
 // different lists the recorded exchanges that are answered differently, and why.
 // TestFixtures fails for a file that is here without need.
 var different = map[string]struct {
@@ -55,24 +50,24 @@ var different = map[string]struct {
 }{
 	"20_dataframe.json":               {"", "pandas"},
 	"21_dataframe_nan.json":           {"numbers that JSON lacks come as strings, too, but without the warning of a library", ""},
-	"22_plot_default_size.json":       {noChart, ""},
-	"23_chart_line.json":              {noChart, ""},
-	"24_chart_line_datetime.json":     {noChart, ""},
-	"25_chart_line_categorical.json":  {noChart, ""},
-	"26_chart_line_log.json":          {noChart, ""},
-	"27_chart_line_nan.json":          {noChart, ""},
-	"28_chart_scatter.json":           {noChart, ""},
-	"29_chart_bar.json":               {noChart, ""},
-	"30_chart_bar_grouped.json":       {noChart, ""},
-	"32_chart_pie.json":               {noChart, ""},
-	"33_chart_box_and_whisker.json":   {noChart, ""},
-	"34_chart_superchart.json":        {noChart, ""},
-	"35_chart_unknown.json":           {noChart, ""},
-	"36_chart_empty_object.json":      {noChart, ""},
+	"22_plot_default_size.json":       {"", "matplotlib"},
+	"23_chart_line.json":              {"", "matplotlib"},
+	"24_chart_line_datetime.json":     {"", "matplotlib"},
+	"25_chart_line_categorical.json":  {"", "matplotlib"},
+	"26_chart_line_log.json":          {"", "matplotlib"},
+	"27_chart_line_nan.json":          {"", "matplotlib"},
+	"28_chart_scatter.json":           {"", "matplotlib"},
+	"29_chart_bar.json":               {"", "matplotlib"},
+	"30_chart_bar_grouped.json":       {"", "matplotlib"},
+	"32_chart_pie.json":               {"", "matplotlib"},
+	"33_chart_box_and_whisker.json":   {"", "matplotlib"},
+	"34_chart_superchart.json":        {"", "matplotlib"},
+	"35_chart_unknown.json":           {"", "matplotlib"},
+	"36_chart_empty_object.json":      {"", "matplotlib"},
 	"37_jpeg_and_pdf.json":            {"needs Pillow; and base64 ends without a newline, as in IPython since", ""},
 	"41_env_vars_quote_breaks.json":   {"the error is the same, in another file: variables are set without pasting code", ""},
 	"45_flood_dropped.json":           {"no output is dropped", ""},
-	"51_r_value.json":                 {noSuchKernel, ""},
+	"51_r_value.json":                 {"there are no R kernels", ""},
 	"68_validation_missing_code.json": {"worded as by pydantic 2, which production has", ""},
 	"69_validation_bad_json.json":     {"worded as by pydantic 2, which production has", ""},
 }

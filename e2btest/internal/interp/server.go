@@ -26,7 +26,7 @@
 //   - A request that comes while a cancelled execution is being interrupted waits
 //     for its turn, unless Config.HangAfterCancel asks for the real behaviour.
 //   - Output is never dropped, however fast it comes.
-//   - Figures come without a chart. Of IPython there is what code written for
+//   - Charts are read from figures as far as the recorded ones tell how. Of IPython there is what code written for
 //     notebooks uses most: display and the classes of IPython.display, !commands,
 //     and the magics %cd, %env, %matplotlib, %pip, %pwd, %time, %%bash, %%sh,
 //     %%time and %%writefile.

@@ -9,6 +9,7 @@ import math
 import sys
 import traceback
 
+import kernel_charts
 import kernel_pretty
 
 _METHODS = {
@@ -70,6 +71,7 @@ def bundle(value):
         types.setdefault("e2b/data", _columns(value))
     if _is(value, "matplotlib.figure", "Figure"):
         types.setdefault("image/png", _png(value))
+        types.setdefault("e2b/chart", kernel_charts.chart(value))  # drawing has made its ticks
     if "text/plain" not in types:
         types["text/plain"] = kernel_pretty.pretty(value)
     return types
