@@ -32,8 +32,8 @@
 //     [Server.Python] names, JavaScript with the node on it, and Bash. A language whose
 //     program is missing is answered as one without a kernel, as are R, Java and
 //     TypeScript.
-//   - Matplotlib, pandas and other packages are there if that python3 has them. Of
-//     IPython there is what code for notebooks uses most.
+//   - Matplotlib, pandas and other packages are there if that python3 has them; figures
+//     come with their charts. Of IPython there is what code for notebooks uses most.
 //   - Code contexts start when they are first used. Output is never dropped, however fast
 //     it comes. Bash code has no terminal, and a call that comes right after a cancelled
 //     one is not lost, unless [Options].HangAfterCancel says so.

@@ -200,7 +200,7 @@ func TestLanguagesOfALocalSandbox(t *testing.T) {
 		e, err := sbx.RunCode(t.Context(), code[1], &e2b.CodeOptions{Language: language})
 		require.NoError(t, err)
 		require.Nil(t, e.Error, language)
-		require.Equal(t, "42\n/tmp\n"+sbx.ID()+"\n", string(e.Stdout), language)
+		require.Equal(t, "42\n/tmp\n"+sbx.ID()+"\n", e.Stdout, language)
 	}
 	_, err = sbx.RunCode(t.Context(), "1", &e2b.CodeOptions{Language: "typescript"})
 	require.ErrorIs(t, err, e2b.ErrNotSupported)

@@ -84,14 +84,20 @@ func TestCharts(t *testing.T) {
 		{"scatter", `axes(PathCollection(label='_child0', offsets=[(1, 2), (3, 4)]), y=axis(2, scale='log'))`, `{"type": "scatter", "title": null,
 			"elements": [{"label": "_child0", "points": [[1, 2], [3, 4]]}], ` + unlabelled + `,
 			"x_ticks": [0, 1], "x_tick_labels": ["a", "b"], "x_scale": "linear", "y_ticks": [2], "y_tick_labels": ["a", "b"], "y_scale": "log"}`},
-		{"bar", `axes(Rectangle(), Text(), containers=[Container('_container0', [Rectangle(height=1, width=.8), Rectangle(height=2, width=.8)])], xlabel='X')`,
+		{
+			"bar", `axes(Rectangle(), Text(), containers=[Container('_container0', [Rectangle(height=1, width=.8), Rectangle(height=2, width=.8)])], xlabel='X')`,
 			`{"type": "bar", "title": null, "elements": [{"label": "a", "group": "Group 0", "value": 1}, {"label": "b", "group": "Group 0", "value": 2}],
-			"x_label": "X", "y_label": null, "x_unit": null, "y_unit": null}`},
-		{"one bar", `axes(Rectangle(), containers=[Container('g', [Rectangle(height=1, width=.8)])], y=axis(labels='yz'), xlabel='X')`,
+			"x_label": "X", "y_label": null, "x_unit": null, "y_unit": null}`,
+		},
+		{
+			"one bar", `axes(Rectangle(), containers=[Container('g', [Rectangle(height=1, width=.8)])], y=axis(labels='yz'), xlabel='X')`,
 			`{"type": "bar", "title": null, "elements": [{"label": "y", "group": "g", "value": 0.8}],
-			"x_label": null, "y_label": "X", "x_unit": null, "y_unit": null}`},
-		{"pie", `axes(Wedge(label='p', theta1=0, theta2=90, r=1), Text(), title='Pie')`,
-			`{"type": "pie", "title": "Pie", "elements": [{"label": "p", "angle": 90, "radius": 1}]}`},
+			"x_label": null, "y_label": "X", "x_unit": null, "y_unit": null}`,
+		},
+		{
+			"pie", `axes(Wedge(label='p', theta1=0, theta2=90, r=1), Text(), title='Pie')`,
+			`{"type": "pie", "title": "Pie", "elements": [{"label": "p", "angle": 90, "radius": 1}]}`,
+		},
 		{"box", `axes(PathPatch(), *[Line2D(ydata=y) for y in ([2, 1], [4, 5], [1], [5], [3], [9])])`, `{"type": "box_and_whisker", "title": null, "elements": [
 			{"label": "a", "min": 1, "first_quartile": 2, "median": 3, "third_quartile": 4, "max": 5, "outliers": [9]}], ` + unlabelled + `}`},
 		{"unknown", `axes(AxesImage(), title='im')`, `{"type": "unknown", "title": "im", "elements": []}`},
