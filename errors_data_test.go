@@ -5,12 +5,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -64,14 +67,73 @@ var dataCalls = map[string]func(context.Context, *e2b.Sandbox) error{
 	"read":   func(ctx context.Context, s *e2b.Sandbox) error { _, err := s.Files.Read(ctx, "/x", nil); return err },
 	"write":  func(ctx context.Context, s *e2b.Sandbox) error { return s.Files.Write(ctx, "/x", []byte("data"), nil) },
 	"code":   func(ctx context.Context, s *e2b.Sandbox) error { _, err := s.RunCode(ctx, "1", nil); return err },
+	"open": func(ctx context.Context, s *e2b.Sandbox) error {
+		r, err := s.Files.Open(ctx, "/x", nil)
+		if err != nil {
+			return err
+		}
+		return r.Close()
+	},
+	"writefrom": func(ctx context.Context, s *e2b.Sandbox) error {
+		return s.Files.WriteFrom(ctx, "/x", io.MultiReader(strings.NewReader("data")), nil)
+	},
+	"atomic": func(ctx context.Context, s *e2b.Sandbox) error {
+		return s.Files.Write(ctx, "/x", nil, &e2b.WriteOptions{Atomic: true})
+	},
+	"writeall": func(ctx context.Context, s *e2b.Sandbox) error {
+		err := s.Files.WriteAll(ctx, []e2b.NewFile{{Path: "/x"}}, nil)
+		if all, ok := errors.AsType[*e2b.WriteAllError](err); ok {
+			return all.Err
+		}
+		return err
+	},
+	"copyout": func(ctx context.Context, s *e2b.Sandbox) error {
+		dir, err := os.MkdirTemp("", "")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		return s.Files.CopyOut(ctx, "/x", dir, nil)
+	},
+	"copyin": func(ctx context.Context, s *e2b.Sandbox) error {
+		return s.Files.CopyIn(ctx, fstest.MapFS{"f": {}}, "/x", nil)
+	},
+	"terminal": func(ctx context.Context, s *e2b.Sandbox) error {
+		_, err := s.PTY.Start(ctx, nil)
+		return err
+	},
+	"reattach": func(ctx context.Context, s *e2b.Sandbox) error {
+		_, err := s.PTY.Attach(ctx, 5)
+		return err
+	},
+	"stream": func(ctx context.Context, s *e2b.Sandbox) error {
+		c, err := s.StreamCode(ctx, "1", nil)
+		if err == nil {
+			_, err = c.Result()
+		}
+		return err
+	},
+	"stat":    func(ctx context.Context, s *e2b.Sandbox) error { _, err := s.Files.Stat(ctx, "/x", nil); return err },
+	"listdir": func(ctx context.Context, s *e2b.Sandbox) error { _, err := s.Files.List(ctx, "/x", nil); return err },
+	"mkdir":   func(ctx context.Context, s *e2b.Sandbox) error { _, err := s.Files.MakeDir(ctx, "/x", nil); return err },
+	"rename":  func(ctx context.Context, s *e2b.Sandbox) error { return s.Files.Rename(ctx, "/x", "/y", nil) },
+	"remove":  func(ctx context.Context, s *e2b.Sandbox) error { return s.Files.Remove(ctx, "/x", nil) },
 }
 
 const (
-	rpcCalls    = "run start attach list signal"
-	streamCalls = "run start attach"
-	unaryCalls  = "list signal"
-	fileCalls   = "read write"
-	allCalls    = rpcCalls + " read write code"
+	streamCalls  = "run start attach terminal reattach copyout"
+	processCalls = "list signal"
+	entryCalls   = "stat listdir mkdir rename remove"
+	unaryCalls   = processCalls + " " + entryCalls
+	rpcCalls     = streamCalls + " " + unaryCalls
+	uploadCalls  = "write writefrom writeall"
+	fileCalls    = "read open " + uploadCalls
+	codeCalls    = "code stream"
+	allCalls     = rpcCalls + " " + fileCalls + " " + codeCalls
+	pathCalls    = fileCalls + " " + entryCalls + " watch" // whose errors name the path
+
+	// cleaningCalls take away what they have left when they fail.
+	cleaningCalls = "atomic copyin"
 )
 
 // The error table, one row per answer. Each answer is given to each call that can
@@ -154,7 +216,7 @@ func TestDataErrorTable(t *testing.T) {
 		},
 		{"status wins over code", allCalls, 403, jsonType, `{"code":403,"message":"x","error_code":"not_found"}`, kinds(e2b.ErrForbidden), nil},
 		{"status wins over an RPC's code on a stream", streamCalls, 403, jsonType, rpc("not_found", "x"), kinds(e2b.ErrForbidden), nil},
-		{"old envd: no such method", rpcCalls + " read write", 404, textType, "404 page not found\n", kinds(e2b.ErrNotSupported), nil},
+		{"old envd: no such method", rpcCalls + " " + fileCalls, 404, textType, "404 page not found\n", kinds(e2b.ErrNotSupported), nil},
 		{
 			"reserved endpoint", allCalls, 404, jsonType, `{"sandboxId":"` + fakeID + `","message":"not found","code":404,"path":"/init"}`,
 			kinds(e2b.ErrNotSupported), nil,
@@ -162,13 +224,13 @@ func TestDataErrorTable(t *testing.T) {
 		{"no file", fileCalls, 404, jsonType, envd(404, "path '/x' does not exist"), kinds(fs.ErrNotExist), nil},
 		{"no file of an odd name", fileCalls, 404, jsonType, envd(404, "path '/method not allowed' does not exist"), kinds(fs.ErrNotExist), nil},
 		{"directory", fileCalls, 400, jsonType, envd(400, "path '/x' is a directory"), kinds(e2b.ErrInvalidArgument), nil},
-		{"parent is a file, read", "read", 500, jsonType, envd(500, "error checking if path exists '/a/x': stat /a/x: not a directory"), kinds(fs.ErrNotExist), nil},
-		{"parent is a file, write", "write", 500, jsonType, envd(500, "error ensuring directories: path is a file: /a"), kinds(fs.ErrNotExist), nil},
+		{"parent is a file, read", "read open", 500, jsonType, envd(500, "error checking if path exists '/a/x': stat /a/x: not a directory"), kinds(fs.ErrNotExist), nil},
+		{"parent is a file, write", uploadCalls, 500, jsonType, envd(500, "error ensuring directories: path is a file: /a"), kinds(fs.ErrNotExist), nil},
 		{"permission", fileCalls, 500, jsonType, envd(500, "error opening file: open /sys/x: permission denied"), kinds(fs.ErrPermission), nil},
-		{"no permission for the operation", "write", 500, jsonType, envd(500, "error changing ownership: operation not permitted"), kinds(fs.ErrPermission), nil},
-		{"exists", "write", 500, jsonType, envd(500, "error creating directory: mkdir /a: file exists"), kinds(fs.ErrExist), nil},
-		{"disk full while making directories", "write", 500, jsonType, envd(500, "error creating directory: mkdir /a: no space left on device"), kinds(e2b.ErrNoSpace), nil},
-		{"disk full", "write", 507, jsonType, envd(507, "attempted to write 4 bytes: not enough disk space available"), kinds(e2b.ErrNoSpace), nil},
+		{"no permission for the operation", uploadCalls, 500, jsonType, envd(500, "error changing ownership: operation not permitted"), kinds(fs.ErrPermission), nil},
+		{"exists", uploadCalls, 500, jsonType, envd(500, "error creating directory: mkdir /a: file exists"), kinds(fs.ErrExist), nil},
+		{"disk full while making directories", uploadCalls, 500, jsonType, envd(500, "error creating directory: mkdir /a: no space left on device"), kinds(e2b.ErrNoSpace), nil},
+		{"disk full", uploadCalls, 507, jsonType, envd(507, "attempted to write 4 bytes: not enough disk space available"), kinds(e2b.ErrNoSpace), nil},
 		{"internal", fileCalls, 500, textType, "seeker can't seek", kinds(), nil},
 		{"internal of an RPC", unaryCalls, 500, jsonType, rpc("internal", "boom"), kinds(), nil},
 		{"method not allowed", fileCalls, 405, nil, "", kinds(e2b.ErrNotSupported), nil},
@@ -202,21 +264,35 @@ func TestDataErrorTable(t *testing.T) {
 		{"busy", allCalls, 503, textType, "no healthy upstream", kinds(e2b.ErrServiceBusy), nil},
 		{"busy RPC", unaryCalls, 503, jsonType, rpc("unavailable", "x"), kinds(e2b.ErrServiceBusy), nil},
 		{"gateway timeout", allCalls, 504, textType, "upstream request timeout", kinds(), nil},
+		{"no entry", entryCalls, 404, jsonType, rpc("not_found", "file not found: lstat /x: no such file or directory"), kinds(fs.ErrNotExist), nil},
+		{"entry: permission", entryCalls, 403, jsonType, rpc("permission_denied", "x"), kinds(fs.ErrPermission), nil},
+		{"entry: parent is a file", entryCalls, 500, jsonType, rpc("internal", "error getting file info: lstat /a/x: not a directory"), kinds(fs.ErrNotExist), nil},
+		{"entry: name too long", entryCalls, 500, jsonType, rpc("internal", "lstat /"+strings.Repeat("n", 300)+": file name too long"), kinds(e2b.ErrInvalidArgument), nil},
+		{"entry: not permitted", "remove", 500, jsonType, rpc("internal", "error removing file or directory: unlinkat /x: operation not permitted"), kinds(fs.ErrPermission), nil},
+		{"entry: read-only", "mkdir remove", 500, jsonType, rpc("internal", "mkdir /proc/x: read-only file system"), kinds(fs.ErrPermission), nil},
+		{"entry: a name that quotes an error", "stat", 500, jsonType, rpc("internal", "lstat /permission denied: input/output error"), kinds(), nil},
+		{"entry: a directory is there", "rename", 500, jsonType, rpc("internal", "error renaming: rename a b: file exists"), kinds(fs.ErrExist), nil},
+		{"entry: disk full", "mkdir", 500, jsonType, rpc("internal", "mkdir /x: no space left on device"), kinds(e2b.ErrNoSpace), nil},
+		{"entry: name not UTF-8", "listdir", 500, jsonType, rpc("internal", "marshal message: string field contains invalid UTF-8"), kinds(e2b.ErrNotSupported), nil},
+		{
+			"too many watches", "watch", 500, jsonType, rpc("internal", "error creating watcher: too many open files"),
+			kinds(e2b.ErrQuotaExceeded, e2b.ErrRateLimited), nil,
+		},
 		{"no process", "signal", 404, jsonType, rpc("not_found", "process with pid 5 not found"), kinds(e2b.ErrProcessNotFound), nil},
 		{"no such signal", "signal", 501, jsonType, rpc("unimplemented", "invalid signal: 2"), kinds(e2b.ErrNotSupported), nil},
 		{"failed precondition", unaryCalls, 400, jsonType, rpc("failed_precondition", "x"), kinds(e2b.ErrInvalidArgument), nil},
 		{"RPC's deadline is no deadline of ours", unaryCalls, 504, jsonType, rpc("deadline_exceeded", "x"), kinds(), nil},
 		{"RPC's cancel is no cancel of ours", unaryCalls, 499, jsonType, rpc("canceled", "x"), kinds(), nil},
-		{"interpreter: no context", "code", 404, textType, "Context None not found", kinds(e2b.ErrNotFound), nil},
-		{"interpreter: no route", "code", 404, jsonType, `{"detail":"Not Found"}`, kinds(e2b.ErrNotSupported), nil},
+		{"interpreter: no context", codeCalls, 404, textType, "Context None not found", kinds(e2b.ErrNotFound), nil},
+		{"interpreter: no route", codeCalls, 404, jsonType, `{"detail":"Not Found"}`, kinds(e2b.ErrNotSupported), nil},
 		{
-			"interpreter: no kernel", "code", 500, textType,
+			"interpreter: no kernel", codeCalls, 500, textType,
 			`Failed to create context: {"message": "The 'cobol' kernel is not available. Please pick another"}`, kinds(e2b.ErrNotSupported), nil,
 		},
-		{"interpreter: empty 500", "code", 500, textType, "", kinds(e2b.ErrInterpreter), nil},
-		{"interpreter: both", "code", 400, textType, "Only one of context_id or language can be provided", kinds(e2b.ErrInvalidArgument), nil},
+		{"interpreter: empty 500", codeCalls, 500, textType, "", kinds(e2b.ErrInterpreter), nil},
+		{"interpreter: both", codeCalls, 400, textType, "Only one of context_id or language can be provided", kinds(e2b.ErrInvalidArgument), nil},
 		{
-			"interpreter: bad body", "code", 422, jsonType, `{"detail":[{"loc":["body","code"],"msg":"Field required","type":"missing"}]}`,
+			"interpreter: bad body", codeCalls, 422, jsonType, `{"detail":[{"loc":["body","code"],"msg":"Field required","type":"missing"}]}`,
 			kinds(e2b.ErrInvalidArgument),
 			func(t *testing.T, e *e2b.APIError) { require.Contains(t, e.Message, "Field required") },
 		},
@@ -249,7 +325,7 @@ func TestDataErrorTable(t *testing.T) {
 					row.check(t, api)
 				}
 				require.Len(t, f.requests(""), 1, "one request, no repeat, no question")
-				if _, isPath := errors.AsType[*fs.PathError](err); isPath != slices.Contains(strings.Fields(fileCalls), name) {
+				if _, isPath := errors.AsType[*fs.PathError](err); isPath != slices.Contains(strings.Fields(pathCalls), name) {
 					t.Errorf("PathError: %v", err)
 				}
 			})

@@ -696,7 +696,7 @@ func TestLostStartEventSearchIsBounded(t *testing.T) {
 
 // The other calls that break off: what happened is not known.
 func TestBrokenUnaryCalls(t *testing.T) {
-	for name := range strings.FieldsSeq(unaryCalls + " read write code") {
+	for name := range strings.FieldsSeq(unaryCalls + " " + fileCalls + " " + codeCalls) {
 		for state, want := range map[e2b.State]error{
 			e2b.StateRunning: e2b.ErrStreamInterrupted, e2b.StatePaused: e2b.ErrSandboxNotRunning, "": e2b.ErrSandboxNotRunning,
 		} {
@@ -779,7 +779,9 @@ func TestRequestTimeoutOfEachCall(t *testing.T) {
 				requireDataKinds(t, err, e2b.ErrRequestTimeout)
 				require.GreaterOrEqual(t, time.Since(begin), 7*time.Second)
 				require.LessOrEqual(t, time.Since(begin), 8*time.Second)
-				require.Zero(t, f.infos())
+				if !strings.Contains(cleaningCalls, name) {
+					require.Zero(t, f.infos())
+				}
 			})
 		})
 	}

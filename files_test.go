@@ -157,10 +157,13 @@ func TestNoCompressionIsAskedFor(t *testing.T) {
 			}
 			f.code = f.envd
 			require.Error(t, call(t.Context(), f.onLoopback(t)))
-			require.Len(t, f.requests(""), 1)
-			h := f.requests("")[0].header
-			for _, k := range []string{"Accept-Encoding", "Connect-Accept-Encoding", "Content-Encoding", "Connect-Content-Encoding"} {
-				require.NotContains(t, h.Get(k), "gzip", k)
+			if !strings.Contains(cleaningCalls, name) {
+				require.Len(t, f.requests(""), 1)
+			}
+			for _, r := range f.requests("") {
+				for _, k := range []string{"Accept-Encoding", "Connect-Accept-Encoding", "Content-Encoding", "Connect-Content-Encoding"} {
+					require.NotContains(t, r.header.Get(k), "gzip", k)
+				}
 			}
 
 			// A transport that is not ours to tune would add the header where it is missing.

@@ -182,13 +182,13 @@ func (c *Client) SendStdin(ctx context.Context, pid uint32, p []byte) error {
 // SendTerminal writes to a process's terminal.
 func (c *Client) SendTerminal(ctx context.Context, pid uint32, p []byte) error {
 	in := &process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: p}}
-	_, err := c.process.SendInput(ctx, request(c, &process.SendInputRequest{Process: byPID(pid), Input: in}, ""))
+	_, err := unary(ctx, request(c, &process.SendInputRequest{Process: byPID(pid), Input: in}, ""), c.process.SendInput)
 	return err
 }
 
 // Resize changes the size of a process's terminal.
 func (c *Client) Resize(ctx context.Context, pid, cols, rows uint32) error {
-	_, err := c.process.Update(ctx, request(c, &process.UpdateRequest{Process: byPID(pid), Pty: terminalSize(cols, rows)}, ""))
+	_, err := unary(ctx, request(c, &process.UpdateRequest{Process: byPID(pid), Pty: terminalSize(cols, rows)}, ""), c.process.Update)
 	return err
 }
 
