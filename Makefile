@@ -86,12 +86,16 @@ cross: ## build and vet for the other systems
 		CGO_ENABLED=0 GOOS=$$os $(GO) build ./... && CGO_ENABLED=0 GOOS=$$os $(GO) vet ./... || exit 1; \
 	done
 
+.PHONY: large
+large: ## move a gigabyte each way, without the race detector
+	$(GO) test -vet=off -count=1 -run '^TestGigabyte$$' -v .
+
 .PHONY: examples
 examples: ## build all examples and run them on the emulator
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
 	$(GO) build -o "$$tmp/" ./examples/... && \
 	for dir in examples/*/; do \
-		name=$$(basename "$$dir"); \
+		name=$$(basename "$$dir"); [ -f "$$dir/main.go" ] || continue; \
 		echo "--- examples/$$name"; \
 		$(if $(LIMIT),$(LIMIT) -k 5 $(EXAMPLE_LIMIT)) "$$tmp/$$name" </dev/null \
 			|| { echo "--- examples/$$name failed with status $$?"; exit 1; }; \

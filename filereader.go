@@ -21,6 +21,7 @@ type FileReader struct {
 	caller context.Context // bounds the reading
 	ctx    context.Context // ends also with Close, or with a pause or kill by the handle's owner
 	cancel context.CancelCauseFunc
+	free   func() // what ctx holds
 
 	mu   sync.Mutex
 	d    *envd.Download
@@ -53,14 +54,14 @@ func (f *Files) Open(ctx context.Context, path string, opts *ReadOptions) (*File
 	if version := f.s.state.Load().version; o.Gzip && !atLeast(version, 0, 5, 3) {
 		return nil, tooOld(opRead, f.s.id, version, "a compressed download", "0.5.3")
 	}
-	bound, release := f.s.bound(ctx, 0)
-	r := &FileReader{f: f, path: path, opts: o, caller: ctx}
+	bound, free := f.s.bound(ctx, 0)
+	r := &FileReader{f: f, path: path, opts: o, caller: ctx, free: free}
 	r.ctx, r.cancel = context.WithCancelCause(bound)
-	context.AfterFunc(r.ctx, release)
 	d, err := r.download()
 	if err != nil {
 		err = f.fail(ctx, opRead, path, ended(ctx, r.ctx, err), false)
 		r.cancel(nil)
+		free()
 		return nil, err
 	}
 	r.d, r.size = d, d.Size
@@ -134,6 +135,7 @@ func (r *FileReader) end(err error) {
 	_ = r.d.Close()
 	r.err = err
 	r.cancel(nil)
+	r.free()
 }
 
 func (r *FileReader) fail(err error) error {

@@ -1,46 +1,17 @@
-// Watch shows what a command does to the files of a directory. It uses E2B when
-// E2B_API_KEY is set, and an emulator inside this program otherwise.
+// Watch shows what a command does to the files of a directory.
 package main
 
 import (
 	"context"
 	"fmt"
-	"log"
-	"os"
-	"time"
 
 	e2b "github.com/seed-09a7379d/e2b-go"
-	"github.com/seed-09a7379d/e2b-go/e2btest"
+	"github.com/seed-09a7379d/e2b-go/examples/internal/example"
 )
 
-func main() {
-	if err := run(); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { example.Main("base", run) }
 
-func run() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	var opts *e2b.ClientOptions
-	if os.Getenv("E2B_API_KEY") == "" {
-		server, err := e2btest.NewServer(nil)
-		if err != nil {
-			return err
-		}
-		defer server.Close()
-		opts = server.ClientOptions()
-	}
-	client, err := e2b.NewClient(opts)
-	if err != nil {
-		return err
-	}
-	defer client.CloseIdleConnections()
-	sbx, err := client.Create(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _, _ = sbx.Kill(context.WithoutCancel(ctx)) }()
+func run(ctx context.Context, _ *e2b.Client, sbx *e2b.Sandbox) error {
 	watcher, err := sbx.Files.Watch(ctx, ".", nil) // the home
 	if err != nil {
 		return err
