@@ -37,7 +37,9 @@ type CodeOptions struct {
 	// A writer's error interrupts the code; one that does not return holds up the
 	// call, also after ctx has ended.
 	Stdout, Stderr io.Writer
-	// MaxOutput is how many bytes are collected of each stream. 0 means 64 MiB.
+	// MaxOutput is how many bytes are collected of each stream, and of all results
+	// together in their encoded form. 0 means 64 MiB. The rest is read and dropped,
+	// and Execution says so; StreamCode's events have it all the same.
 	MaxOutput int64
 }
 
@@ -48,6 +50,8 @@ type Execution struct {
 	Count int
 	// Results are the value of the last expression and what the code displayed.
 	Results []CodeResult
+	// ResultsTruncated says that results are missing: see CodeOptions.MaxOutput.
+	ResultsTruncated bool
 	// Stdout and Stderr are what was collected. In bash all output is in Stdout.
 	Stdout, Stderr                   string
 	StdoutTruncated, StderrTruncated bool
@@ -198,6 +202,7 @@ type codeReader struct {
 	stdout, stderr output
 	infra          *ExecutionError // the first that the interpreter made itself
 	taken          bool            // the code has begun
+	room           int             // for results
 }
 
 func newCodeReader(o *CodeOptions) *codeReader {
@@ -207,6 +212,7 @@ func newCodeReader(o *CodeOptions) *codeReader {
 	}
 	room := int(min(limit, math.MaxInt))
 	return &codeReader{
+		room:   room,
 		stdout: output{w: o.Stdout, collect: true, max: room},
 		stderr: output{w: o.Stderr, collect: true, max: room},
 	}
@@ -246,7 +252,7 @@ func (r *codeReader) line(l *interpreter.Line) error {
 	case interpreter.TypeStderr:
 		return sinkError(r.stderr.write([]byte(l.Text)))
 	case interpreter.TypeResult:
-		r.e.Results = append(r.e.Results, newCodeResult(l))
+		r.result(l)
 	case interpreter.TypeError:
 		e := ExecutionError{Name: l.Name, Value: l.Value, Traceback: l.Traceback}
 		r.e.Errors = append(r.e.Errors, e)
@@ -255,6 +261,14 @@ func (r *codeReader) line(l *interpreter.Line) error {
 		}
 	}
 	return nil
+}
+
+// result keeps a result for which there is room.
+func (r *codeReader) result(l *interpreter.Line) {
+	if r.e.ResultsTruncated = r.e.ResultsTruncated || l.Size > r.room; !r.e.ResultsTruncated {
+		r.room -= l.Size
+		r.e.Results = append(r.e.Results, newCodeResult(l))
+	}
 }
 
 // errNotTaken tells of code that a context swallowed, or that waits behind code

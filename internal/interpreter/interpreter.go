@@ -162,7 +162,7 @@ func (e *Execution) next(l *Line) error {
 		}
 		b, err := e.line()
 		if len(bytes.TrimSpace(b)) > 0 {
-			*l = Line{}
+			*l = Line{Size: len(b)}
 			jerr := json.Unmarshal(b, l)
 			if _, odd := errors.AsType[*json.UnmarshalTypeError](jerr); jerr != nil && !odd {
 				// A field of another type is left out, as that of a line of a later kind.

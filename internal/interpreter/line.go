@@ -19,6 +19,8 @@ const (
 
 // A Line is one line of an answer.
 type Line struct {
+	Size int `json:"-"` // of the line
+
 	Type      string `json:"type"`
 	Text      string `json:"text"`
 	Count     int    `json:"execution_count"`
