@@ -32,6 +32,8 @@ func TestBadIDs(t *testing.T) {
 			"set timeout": func(ctx context.Context) error { return c.SetTimeout(ctx, id, time.Minute) },
 			"info":        func(ctx context.Context) error { _, err := c.Info(ctx, id); return err },
 			"is running":  func(ctx context.Context) error { _, err := c.IsRunning(ctx, id); return err },
+			"snapshot":    func(ctx context.Context) error { _, err := c.Snapshot(ctx, id, nil); return err },
+			"fork":        func(ctx context.Context) error { _, err := c.Fork(ctx, id, nil); return err },
 			"from record": func(context.Context) error { _, err := c.FromRecord(e2b.Record{SandboxID: id}); return err },
 		} {
 			err := call(t.Context())

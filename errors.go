@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ var (
 	// snapshot, a code context.
 	ErrNotFound = errors.New("not found")
 	// ErrConflict means that the sandbox was changing its state, and went on doing
-	// so through all repeats (status 409).
+	// so through all repeats (status 409), or that a snapshot is in use.
 	ErrConflict = errors.New("conflict")
 	// ErrRateLimited means that there were too many requests, or too many of
 	// something (status 429).
@@ -65,8 +66,9 @@ var (
 	ErrCommandTimeout = errors.New("command timeout")
 	// ErrStreamInterrupted means that a stream ended before what it carries did.
 	ErrStreamInterrupted = errors.New("stream interrupted")
-	// ErrOutcomeUnknown means that the answer to a create was lost: the sandbox may
-	// exist. The error matches its cause too, and is an *OutcomeUnknownError.
+	// ErrOutcomeUnknown means that the answer to a create, fork or snapshot was
+	// lost: what it makes may exist. The error matches its cause too, and is an
+	// *OutcomeUnknownError.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrInterpreter means that the code interpreter failed, not the code: its
 	// kernel died or was restarted.
@@ -91,7 +93,7 @@ type APIError struct {
 	RequestID  string // for E2B's support
 	RetryAfter time.Duration
 	Attempts   int   // requests made for the call
-	State      State // of the sandbox, where the SDK had to ask for it; "" otherwise
+	State      State // of the sandbox, where the SDK learned it; "" otherwise
 
 	kinds []error
 }
@@ -131,19 +133,23 @@ func (e *APIError) Error() string {
 // Unwrap returns the kinds of the error.
 func (e *APIError) Unwrap() []error { return e.kinds }
 
-// OutcomeUnknownError says that a create may have made a sandbox without our
-// learning of it. It matches ErrOutcomeUnknown and whatever Err matches.
+// OutcomeUnknownError says that a create, fork or snapshot may have made
+// something without our learning of it. It matches ErrOutcomeUnknown and whatever
+// Err matches.
 type OutcomeUnknownError struct {
 	// CreateToken is the value of the metadata key e2b_go_create_token of the
-	// sandbox, if there is one. "" with CreateOptions.NoToken.
+	// sandbox, if there is one. "" with CreateOptions.NoToken, and for what is not
+	// a create.
 	CreateToken string
 	// Err is why the answer is missing.
 	Err error
+
+	made string // what there may be; "" for a sandbox
 }
 
 // Error returns the cause, and the token.
 func (e *OutcomeUnknownError) Error() string {
-	s := fmt.Sprintf("%v: a sandbox may have been created", e.Err)
+	s := fmt.Sprintf("%v: %s may have been created", e.Err, cmp.Or(e.made, "a sandbox"))
 	if e.CreateToken != "" {
 		s += " with " + createTokenKey + "=" + e.CreateToken
 	}
@@ -213,9 +219,9 @@ func invalid(op, arg, format string, args ...any) error {
 // operation is a call as the error table sees it.
 type operation struct {
 	name     string
-	notFound error // what does not exist when the server says "not found"
-	creates  bool  // a lost answer leaves something behind
-	timeout  bool  // the server keeps a limit for it, so deadline_exceeded is that limit
+	notFound error  // what does not exist when the server says "not found"
+	creates  string // what a lost answer may leave behind, as "a sandbox"
+	timeout  bool   // the server keeps a limit for it, so deadline_exceeded is that limit
 	files    bool
 	code     bool
 }
@@ -225,6 +231,9 @@ type operation struct {
 func statusKinds(op operation, e *transport.StatusError) []error {
 	switch e.StatusCode {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		if strings.HasPrefix(e.Message, "cannot delete template") && strings.HasSuffix(e.Message, "sandboxes using it") {
+			return []error{ErrConflict}
+		}
 		return []error{ErrInvalidArgument}
 	case http.StatusUnauthorized:
 		return []error{ErrUnauthenticated}
@@ -245,6 +254,9 @@ func statusKinds(op operation, e *transport.StatusError) []error {
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented, http.StatusUnsupportedMediaType:
 		return []error{ErrNotSupported}
 	case http.StatusConflict:
+		if strings.Contains(e.Message, "is paused and cannot be forked") {
+			return []error{ErrSandboxNotRunning}
+		}
 		return []error{ErrConflict}
 	case http.StatusTooManyRequests:
 		if e.HasRetry {
@@ -384,8 +396,8 @@ func controlError(ctx context.Context, op operation, id string, err error) error
 		}
 		out = e
 	}
-	if op.creates && o.Ambiguous {
-		out = &OutcomeUnknownError{Err: out}
+	if op.creates != "" && o.Ambiguous {
+		out = &OutcomeUnknownError{Err: out, made: op.creates}
 	}
 	return out
 }

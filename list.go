@@ -129,34 +129,45 @@ func (c *Client) List(ctx context.Context, opts *ListOptions) iter.Seq2[SandboxI
 		o.States = append([]State(nil), o.States...)
 		o.Metadata = maps.Clone(o.Metadata)
 	}
-	return func(yield func(SandboxInfo, error) bool) {
+	return pages(opList, o.PageToken, func(i SandboxInfo) string { return i.ID }, func(token string) (*Page[SandboxInfo], error) {
 		o := o
-		seen := map[string]bool{}   // a sandbox that moved between two pages
+		o.PageToken = token
+		return c.ListPage(ctx, &o)
+	})
+}
+
+// pages ranges over all items of a list, page after page from the one of token
+// on, each once.
+func pages[T any](op operation, token string, id func(T) string, page func(token string) (*Page[T], error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		token := token
+		seen := map[string]bool{}   // what moved between two pages
 		tokens := map[string]bool{} // a server that turns in a circle
 		for {
-			page, err := c.ListPage(ctx, &o)
+			p, err := page(token)
 			if err != nil {
-				yield(SandboxInfo{}, err)
+				yield(none, err)
 				return
 			}
-			for _, info := range page.Items {
-				if seen[info.ID] {
+			for _, item := range p.Items {
+				if seen[id(item)] {
 					continue
 				}
-				seen[info.ID] = true
-				if !yield(info, nil) {
+				seen[id(item)] = true
+				if !yield(item, nil) {
 					return
 				}
 			}
-			if page.NextToken == "" {
+			if p.NextToken == "" {
 				return
 			}
-			if tokens[page.NextToken] {
-				yield(SandboxInfo{}, &opError{op: opList.name, errs: []error{errors.New("the server repeats a page")}})
+			if tokens[p.NextToken] {
+				yield(none, &opError{op: op.name, errs: []error{errors.New("the server repeats a page")}})
 				return
 			}
-			tokens[page.NextToken] = true
-			o.PageToken = page.NextToken
+			tokens[p.NextToken] = true
+			token = p.NextToken
 		}
 	}
 }

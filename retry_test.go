@@ -38,10 +38,10 @@ func TestRetryTable(t *testing.T) {
 	t.Parallel()
 	const message = `{"code":0,"message":"the server's words"}`
 	all := allOps()
-	create := []controlOp{createOp}
-	safe := []controlOp{connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp}
+	create := []controlOp{createOp, snapshotOp, forkOp}
+	safe := []controlOp{connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotsOp, deleteSnapshotOp}
 	waits := []controlOp{connectOp, timeoutOp}
-	never := []controlOp{createOp, pauseOp, killOp, infoOp, listOp}
+	never := []controlOp{createOp, pauseOp, killOp, infoOp, listOp, snapshotOp, forkOp, snapshotsOp, deleteSnapshotOp}
 	for _, row := range []struct {
 		name   string
 		ops    []controlOp
@@ -85,7 +85,7 @@ func TestRetryTable(t *testing.T) {
 		{name: "no connection", ops: all, answer: answerError(errNoConnection), wait: -1, again: true},
 		{name: "connection lost, of what is safe", ops: safe, answer: answerError(errConnectionLost), wait: -1, again: true},
 		{name: "connection lost, of create", ops: create, answer: answerError(errConnectionLost)},
-		{name: "answer cut off, of what is safe", ops: []controlOp{connectOp, infoOp, listOp}, answer: answerCut(200, "["), wait: -1, again: true},
+		{name: "answer cut off, of what is safe", ops: []controlOp{connectOp, infoOp, listOp, snapshotsOp}, answer: answerCut(200, "["), wait: -1, again: true},
 		{name: "answer cut off, of create", ops: create, answer: answerCut(201, "{")},
 	} {
 		for _, op := range row.ops {
@@ -328,7 +328,7 @@ func TestUserD2ContextErrorsStay(t *testing.T) {
 					err = op.call(ctx, newFakeAPI(t, answer).client(t))
 					require.ErrorIs(t, err, context.Canceled)
 					require.NotErrorIs(t, err, context.DeadlineExceeded)
-					require.Equal(t, op.name == createOp.name && name != "wait", errors.Is(err, e2b.ErrOutcomeUnknown))
+					require.Equal(t, op.creates() && name != "wait", errors.Is(err, e2b.ErrOutcomeUnknown))
 				})
 			})
 		}

@@ -64,8 +64,9 @@ func (a TimeoutAction) String() string {
 // CreateOptions describes a sandbox to create. What is not set is not sent,
 // except the lifetime, that envd be secured, and the create token.
 type CreateOptions struct {
-	// Template is the name or ID of a template, or the ID of a snapshot; "" means
-	// "base".
+	// Template is the name or ID of a template or a snapshot, each also with a
+	// :tag; "" means "base". A sandbox from a snapshot begins with its files, and
+	// with its memory and processes unless it was taken without.
 	Template string
 	// Timeout is the lifetime, counted from the answer; 0 means
 	// ClientOptions.SandboxTimeout. Whole seconds go out, rounded up.
@@ -287,7 +288,7 @@ func (s *Sandbox) Resumed() bool { return s.state.Load().resumed }
 func (s *Sandbox) String() string { return "e2b sandbox " + s.id }
 
 var (
-	opCreate     = operation{name: "create", notFound: ErrNotFound, creates: true}
+	opCreate     = operation{name: "create", notFound: ErrNotFound, creates: "a sandbox"}
 	opKill       = operation{name: "kill", notFound: ErrSandboxNotFound}
 	opInfo       = operation{name: "info", notFound: ErrSandboxNotFound}
 	opSetTimeout = operation{name: "set timeout", notFound: ErrSandboxNotFound}
@@ -510,18 +511,25 @@ func (c *Client) SetTimeout(ctx context.Context, id string, d time.Duration) err
 }
 
 // pausedOrGone tells a paused sandbox, for which some routes say "not found",
-// from one that does not exist.
+// from one that does not exist, and both from a route that does not.
 func (c *Client) pausedOrGone(ctx context.Context, err error, id string) error {
 	api, ok := errors.AsType[*APIError](err)
-	if !ok || !errors.Is(err, ErrSandboxNotFound) {
+	if !ok || !errors.Is(err, ErrSandboxNotFound) || errors.Is(err, ErrOutcomeUnknown) {
 		return err
 	}
 	d, infoErr := c.api.Info(ctx, id)
-	if infoErr != nil || State(d.State) != StatePaused {
+	if infoErr != nil {
 		return err
 	}
 	out := *api
-	out.State, out.kinds = StatePaused, []error{ErrSandboxNotRunning}
+	switch {
+	case State(d.State) == StatePaused:
+		out.State, out.kinds = StatePaused, []error{ErrSandboxNotRunning}
+	case State(d.State) == StateRunning && !controlapi.Names(api.Message):
+		out.kinds = []error{ErrNotSupported}
+	default:
+		return err
+	}
 	return &out
 }
 

@@ -121,11 +121,16 @@ func mayBeMissing(err error) bool {
 	}
 	switch e.StatusCode {
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone, http.StatusNotImplemented:
-		// Some servers repeat the path.
-		text := strings.ReplaceAll(strings.ToLower(e.Message), "/sandboxes", "")
-		return !strings.Contains(text, "sandbox") && !strings.Contains(text, "template")
+		return !Names(e.Message)
 	}
 	return false
+}
+
+// Names reports whether the text of an error is about a sandbox or a template.
+func Names(message string) bool {
+	// Some servers repeat the path.
+	text := strings.ReplaceAll(strings.ToLower(message), "/sandboxes", "")
+	return strings.Contains(text, "sandbox") || strings.Contains(text, "template")
 }
 
 // routeMissing reports an answer which says so for certain: a 404 in JSON with

@@ -33,10 +33,7 @@ func (c *Client) Create(ctx context.Context, body NewSandbox, timeout time.Durat
 		return nil, err
 	}
 	sbx, err := a.sandbox()
-	if o, ok := errors.AsType[*OutcomeError](err); ok {
-		o.Ambiguous = true // it was created, and what came back does not say which
-	}
-	return sbx, err
+	return sbx, ambiguous(err)
 }
 
 // ErrAlwaysSecure is returned when a server has only the routes that give every
@@ -173,16 +170,21 @@ func (c *Client) List(ctx context.Context, q ListQuery) ([]Detail, string, error
 	if err != nil {
 		return nil, "", err
 	}
-	if !bytes.HasPrefix(bytes.TrimLeft(a.body, " \t\r\n"), []byte("[")) {
-		// null and objects would decode to an empty list, or to an error that
-		// does not say what is wrong.
-		return nil, "", a.bad(errors.New("a list that is not an array"))
-	}
 	var page []Detail
-	if err := a.decode(&page); err != nil {
+	if err := a.array(&page); err != nil {
 		return nil, "", err
 	}
 	return page, a.header.Get("X-Next-Token"), nil
+}
+
+// array decodes a list.
+func (a *answer) array(out any) error {
+	if !bytes.HasPrefix(bytes.TrimLeft(a.body, " \t\r\n"), []byte("[")) {
+		// null and objects would decode to an empty list, or to an error that
+		// does not say what is wrong.
+		return a.bad(errors.New("a list that is not an array"))
+	}
+	return a.decode(out)
 }
 
 func (q ListQuery) values() url.Values {

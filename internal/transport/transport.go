@@ -192,7 +192,8 @@ func Join(base *url.URL, segments ...string) *url.URL {
 		if s == "" || s == "." || s == ".." {
 			panic("transport: path segment " + s)
 		}
-		escaped.WriteString("/" + url.PathEscape(s))
+		// A colon could begin a verb after an ID, for some servers.
+		escaped.WriteString("/" + strings.ReplaceAll(url.PathEscape(s), ":", "%3A"))
 		plain.WriteString("/" + s)
 	}
 	u.Path, u.RawPath = plain.String(), escaped.String()

@@ -334,7 +334,7 @@ func TestJoin(t *testing.T) {
 		{"https://api.e2b.test/", []string{"sandboxes"}, "https://api.e2b.test/sandboxes"},
 		{"https://e2b.test/api/v9/", []string{"sandboxes", "a", "pause"}, "https://e2b.test/api/v9/sandboxes/a/pause"},
 		{"https://e2b.test/a%2Fb", []string{"x"}, "https://e2b.test/a%2Fb/x"},
-		{"https://e2b.test", []string{"templates", "team/name:tag"}, "https://e2b.test/templates/team%2Fname:tag"},
+		{"https://e2b.test", []string{"templates", "team/name:tag"}, "https://e2b.test/templates/team%2Fname%3Atag"},
 		{"https://e2b.test", []string{"a?b#c"}, "https://e2b.test/a%3Fb%23c"},
 		{"https://e2b.test", []string{"%2e%2e"}, "https://e2b.test/%252e%252e"},
 		{"https://e2b.test", []string{"a b\n"}, "https://e2b.test/a%20b%0A"},
