@@ -295,6 +295,7 @@ var (
 )
 
 // Create starts a sandbox and returns when it runs. ctx bounds everything; opts
+	opRefresh    = operation{name: "refresh", notFound: ErrSandboxNotFound}
 // may be nil.
 //
 // A create whose answer was lost is not repeated, since it could start a second
@@ -544,6 +545,31 @@ func (s *Sandbox) SetTimeout(ctx context.Context, d time.Duration) error {
 //
 // See https://e2b.dev/docs/sandbox.
 func (c *Client) Info(ctx context.Context, id string) (*SandboxInfo, error) {
+// Refresh makes sure that a running sandbox lives for d from now. It never shortens
+// a life, as SetTimeout does. Whole seconds go out, rounded up, at most an hour;
+// the server makes less than 15 s into 15 s.
+//
+// Errors: ErrInvalidArgument (also for d ≤ 0 and for more than an hour), and as
+// SetTimeout.
+//
+// See https://e2b.dev/docs/sandbox.
+func (c *Client) Refresh(ctx context.Context, id string, d time.Duration) error {
+	id, err := sandboxID(opRefresh.name, id)
+	if err != nil {
+		return err
+	}
+	if d <= 0 || d > time.Hour {
+		return invalid(opRefresh.name, "duration", "must be positive and at most 1h: %v", d)
+	}
+	err = controlError(ctx, opRefresh, id, c.api.Refresh(ctx, id, d))
+	return c.pausedOrGone(ctx, err, id)
+}
+
+// Refresh is Client.Refresh for this sandbox.
+func (s *Sandbox) Refresh(ctx context.Context, d time.Duration) error {
+	return s.client.Refresh(ctx, s.id, d)
+}
+
 	id, err := sandboxID(opInfo.name, id)
 	if err != nil {
 		return nil, err

@@ -125,6 +125,15 @@ func (c *Client) SetTimeout(ctx context.Context, id string, d time.Duration) err
 	return err
 }
 
+// Refresh makes a running sandbox live for d from now, if it would end earlier.
+func (c *Client) Refresh(ctx context.Context, id string, d time.Duration) error {
+	body := struct {
+		Duration int32 `json:"duration"`
+	}{seconds(d)}
+	_, err := c.do(ctx, request{method: http.MethodPost, segments: []string{"sandboxes", id, "refreshes"}, body: body, safe: true, busy: true})
+	return err
+}
+
 // Info describes a sandbox.
 func (c *Client) Info(ctx context.Context, id string) (*Detail, error) {
 	a, err := c.do(ctx, request{method: http.MethodGet, segments: []string{"sandboxes", id}, safe: true})
