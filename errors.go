@@ -378,7 +378,8 @@ func controlError(ctx context.Context, op operation, id string, err error) error
 	status, isStatus := errors.AsType[*transport.StatusError](o.Err)
 	bad, isBad := errors.AsType[*controlapi.BadAnswerError](o.Err)
 	switch {
-	case errors.Is(o.Err, controlapi.ErrNoRoute), errors.Is(o.Err, controlapi.ErrAlwaysSecure), errors.Is(o.Err, controlapi.ErrListV1):
+	case errors.Is(o.Err, controlapi.ErrNoRoute), errors.Is(o.Err, controlapi.ErrAlwaysSecure), errors.Is(o.Err, controlapi.ErrListV1),
+		errors.Is(o.Err, controlapi.ErrLogsV1):
 		e := &opError{op: op.name, sandboxID: id, detail: o.Err.Error(), errs: []error{ErrNotSupported}}
 		if isStatus {
 			e.detail = controlapi.ErrNoRoute.Error()

@@ -46,6 +46,7 @@ type Client struct {
 	create  family
 	conn    family
 	list    family
+	logs    family
 }
 
 // New returns a Client. It makes no request.
