@@ -45,7 +45,7 @@ var (
 	// ErrProcessNotFound means that no process in the sandbox has the PID.
 	ErrProcessNotFound = errors.New("process not found")
 	// ErrNotFound means that something else does not exist: a template, a
-	// snapshot, a code context.
+	// snapshot, a volume, a secret, a code context.
 	ErrNotFound = errors.New("not found")
 	// ErrConflict means that the sandbox was changing its state, and went on doing
 	// so through all repeats (status 409), or that a snapshot is in use.

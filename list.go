@@ -35,11 +35,11 @@ type SandboxInfo struct {
 
 	EnvdVersion   string
 	Domain        string
-	OnTimeout     TimeoutAction // Info only; TimeoutPause for both kinds of pause
-	AutoResume    bool          // Info only
-	AllowInternet *bool         // Info only; nil: not set
-	Network       *Network      // Info only; nil: not set
-	Volumes       map[string]string
+	OnTimeout     TimeoutAction     // Info only; TimeoutPause for both kinds of pause
+	AutoResume    bool              // Info only
+	AllowInternet *bool             // Info only; nil: not set
+	Network       *Network          // Info only; nil: not set
+	Volumes       map[string]string // mount path to name; not told of a paused sandbox
 }
 
 func infoOf(d *controlapi.Detail) SandboxInfo {

@@ -91,6 +91,9 @@ type CreateOptions struct {
 	NoToken bool
 	// Network limits the traffic of the sandbox; nil means no limits.
 	Network *Network
+	// Volumes are mounted in the sandbox: for each absolute path the name of the
+	// volume. See CreateVolume.
+	Volumes map[string]string
 }
 
 // Network is what traffic a sandbox may have. See
@@ -373,6 +376,9 @@ func (o *CreateOptions) wire() (body controlapi.NewSandbox, token string, err er
 		body.AllowInternetAccess = &f
 	}
 	body.Network = o.Network.wire()
+	if body.VolumeMounts, err = mountsOf(op, o.Volumes); err != nil {
+		return body, "", err
+	}
 	if name, ok := badEnv(o.Env); ok {
 		return body, "", invalid(op, "Env", "has a name or value that no process can have: %.40q", name)
 	}

@@ -19,6 +19,7 @@ type NewSandbox struct {
 	Network             *Network          `json:"network,omitempty"`
 	Metadata            map[string]string `json:"metadata,omitempty"`
 	EnvVars             map[string]string `json:"envVars,omitempty"`
+	VolumeMounts        []VolumeMount     `json:"volumeMounts,omitempty"`
 }
 
 // AutoResume says whether traffic wakes a paused sandbox.
