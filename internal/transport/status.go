@@ -76,10 +76,11 @@ func text(raw json.RawMessage) (string, bool) {
 }
 
 // NewStatusError reads what the answer to a request says of itself. sent are the
-// request's headers: what was secret in them is taken out of the text. body is
-// what was read of the answer, at most MaxErrorBody.
-func NewStatusError(status int, sent, h http.Header, body []byte) *StatusError {
-	hide := hider(sent)
+// request's headers: what was secret in them is taken out of the text, and so are
+// the other secrets that were sent. body is what was read of the answer, at most
+// MaxErrorBody.
+func NewStatusError(status int, sent, h http.Header, body []byte, secrets ...string) *StatusError {
+	hide := hider(sent, secrets)
 	e := &StatusError{StatusCode: status, RequestID: Clean(hide(rawRequestID(h)), false)}
 	e.RetryAfter, e.HasRetry = RetryAfter(h)
 	var b errorBody
@@ -106,12 +107,14 @@ func NewStatusError(status int, sent, h http.Header, body []byte) *StatusError {
 	return e
 }
 
-// hider returns what takes the secrets of a request's headers out of text, also
+// hider returns what takes the secrets of a request out of text, also
 // where that is JSON or HTML still.
-func hider(sent http.Header) func(string) string {
+func hider(sent http.Header, secrets []string) func(string) string {
 	var pairs []string
 	for _, name := range []string{HeaderAPIKey, HeaderEnvdToken, HeaderTrafficToken} {
-		v := sent.Get(name)
+		secrets = append(secrets, sent.Get(name))
+	}
+	for _, v := range secrets {
 		if v == "" {
 			continue
 		}
