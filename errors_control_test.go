@@ -56,17 +56,19 @@ var (
 )
 
 func allOps() []controlOp {
-	return []controlOp{createOp, connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotOp, forkOp, snapshotsOp, deleteSnapshotOp}
+	return []controlOp{createOp, connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotOp, forkOp, snapshotsOp, deleteSnapshotOp,
+		refreshOp, metricsOp, metricsOfOp, teamMetricsOp, teamMaxOp, logsOp, createVolumeOp, volumeOp, volumesOp, deleteVolumeOp,
+		createSecretOp, updateSecretOp, secretOp, secretsOp, deleteSecretOp}
 }
 
 // creates says whether a lost answer of the call leaves its outcome unknown.
 func (o controlOp) creates() bool {
-	return slices.Contains([]string{"create", "snapshot", "fork"}, o.name)
+	return slices.Contains([]string{"create", "snapshot", "fork", "create volume", "create secret", "update secret"}, o.name)
 }
 
 // answers says whether the call reads the body of its answer.
 func (o controlOp) answers() bool {
-	return !slices.Contains([]string{"pause", "kill", "set timeout", "delete snapshot"}, o.name)
+	return !slices.Contains([]string{"pause", "kill", "set timeout", "refresh", "delete snapshot", "delete volume", "delete secret"}, o.name)
 }
 
 // TestErrorTable has a row for each way in which the control plane fails, and
@@ -94,11 +96,11 @@ func TestErrorTable(t *testing.T) {
 		{name: "404 of a template", ops: []controlOp{createOp, deleteSnapshotOp}, answer: answerJSON(404, `{"message":"template: the server's words"}`), kinds: []error{e2b.ErrNotFound}, want: e2b.APIError{StatusCode: 404}},
 		{name: "404 of a snapshot", ops: []controlOp{createOp}, answer: answerJSON(404, `{"message":"tag x of template: the server's words"}`), kinds: []error{e2b.ErrNotFound}, want: e2b.APIError{StatusCode: 404}},
 		{
-			name: "404 of a route", ops: []controlOp{pauseOp, killOp, infoOp}, answer: answerJSON(404, `{"message":"method not allowed: the server's words"}`),
+			name: "404 of a route", ops: []controlOp{pauseOp, killOp, infoOp, snapshotOp, forkOp, snapshotsOp, deleteSnapshotOp, refreshOp, metricsOp, metricsOfOp, teamMetricsOp, teamMaxOp, createVolumeOp, volumeOp, volumesOp, deleteVolumeOp, createSecretOp, updateSecretOp, secretOp, secretsOp, deleteSecretOp}, answer: answerJSON(404, `{"message":"method not allowed: the server's words"}`),
 			kinds: []error{e2b.ErrNotSupported}, want: e2b.APIError{StatusCode: 404},
 		},
-		{name: "405", ops: []controlOp{pauseOp, killOp, infoOp, snapshotOp, forkOp, snapshotsOp, deleteSnapshotOp}, answer: answerJSON(405, message), kinds: []error{e2b.ErrNotSupported}, want: e2b.APIError{StatusCode: 405}},
-		{name: "501", ops: []controlOp{pauseOp, killOp, infoOp, snapshotOp, forkOp, snapshotsOp, deleteSnapshotOp}, answer: answerJSON(501, message), kinds: []error{e2b.ErrNotSupported}, want: e2b.APIError{StatusCode: 501}},
+		{name: "405", ops: []controlOp{pauseOp, killOp, infoOp, snapshotOp, forkOp, snapshotsOp, deleteSnapshotOp, refreshOp, metricsOp, metricsOfOp, teamMetricsOp, teamMaxOp, createVolumeOp, volumeOp, volumesOp, deleteVolumeOp, createSecretOp, updateSecretOp, secretOp, secretsOp, deleteSecretOp}, answer: answerJSON(405, message), kinds: []error{e2b.ErrNotSupported}, want: e2b.APIError{StatusCode: 405}},
+		{name: "501", ops: []controlOp{pauseOp, killOp, infoOp, snapshotOp, forkOp, snapshotsOp, deleteSnapshotOp, refreshOp, metricsOp, metricsOfOp, teamMetricsOp, teamMaxOp, createVolumeOp, volumeOp, volumesOp, deleteVolumeOp, createSecretOp, updateSecretOp, secretOp, secretsOp, deleteSecretOp}, answer: answerJSON(501, message), kinds: []error{e2b.ErrNotSupported}, want: e2b.APIError{StatusCode: 501}},
 		{name: "409", ops: []controlOp{connectOp, timeoutOp, pauseOp, createOp, snapshotOp, forkOp}, answer: answerJSON(409, message), kinds: []error{e2b.ErrConflict}, want: e2b.APIError{StatusCode: 409}},
 		{
 			name: "409 of the pause of a paused sandbox at another place", ops: []controlOp{connectOp, timeoutOp, killOp},
@@ -123,16 +125,16 @@ func TestErrorTable(t *testing.T) {
 			name: "500 with a code", answer: answerJSON(500, `{"code":500,"message":"the server's words","error_code":"internal_server_error"}`),
 			want: e2b.APIError{StatusCode: 500, Code: "internal_server_error"},
 		},
-		{name: "408", ops: []controlOp{connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotsOp, deleteSnapshotOp}, answer: answerJSON(408, message), want: e2b.APIError{StatusCode: 408}},
-		{name: "502", ops: []controlOp{connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotsOp, deleteSnapshotOp}, answer: answerJSON(502, message), want: e2b.APIError{StatusCode: 502}},
-		{name: "504", ops: []controlOp{connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotsOp, deleteSnapshotOp}, answer: answerJSON(504, message), want: e2b.APIError{StatusCode: 504}},
+		{name: "408", ops: []controlOp{connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotsOp, deleteSnapshotOp, refreshOp, metricsOp, metricsOfOp, teamMetricsOp, teamMaxOp, logsOp, volumeOp, volumesOp, deleteVolumeOp, secretOp, secretsOp, deleteSecretOp}, answer: answerJSON(408, message), want: e2b.APIError{StatusCode: 408}},
+		{name: "502", ops: []controlOp{connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotsOp, deleteSnapshotOp, refreshOp, metricsOp, metricsOfOp, teamMetricsOp, teamMaxOp, logsOp, volumeOp, volumesOp, deleteVolumeOp, secretOp, secretsOp, deleteSecretOp}, answer: answerJSON(502, message), want: e2b.APIError{StatusCode: 502}},
+		{name: "504", ops: []controlOp{connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotsOp, deleteSnapshotOp, refreshOp, metricsOp, metricsOfOp, teamMetricsOp, teamMaxOp, logsOp, volumeOp, volumesOp, deleteVolumeOp, secretOp, secretsOp, deleteSecretOp}, answer: answerJSON(504, message), want: e2b.APIError{StatusCode: 504}},
 		{
 			name: "504 with a code", answer: answerJSON(504, `{"message":"the server's words","error_code":"sandbox_placement_timeout"}`),
 			want: e2b.APIError{StatusCode: 504, Code: "sandbox_placement_timeout"},
 		},
-		{name: "create: 408", ops: []controlOp{createOp, snapshotOp, forkOp}, answer: answerJSON(408, message), kinds: []error{e2b.ErrOutcomeUnknown}, want: e2b.APIError{StatusCode: 408}},
-		{name: "create: 502", ops: []controlOp{createOp, snapshotOp, forkOp}, answer: answerJSON(502, message), kinds: []error{e2b.ErrOutcomeUnknown}, want: e2b.APIError{StatusCode: 502}},
-		{name: "create: 504", ops: []controlOp{createOp, snapshotOp, forkOp}, answer: answerJSON(504, message), kinds: []error{e2b.ErrOutcomeUnknown}, want: e2b.APIError{StatusCode: 504}},
+		{name: "create: 408", ops: []controlOp{createOp, snapshotOp, forkOp, createVolumeOp, createSecretOp, updateSecretOp}, answer: answerJSON(408, message), kinds: []error{e2b.ErrOutcomeUnknown}, want: e2b.APIError{StatusCode: 408}},
+		{name: "create: 502", ops: []controlOp{createOp, snapshotOp, forkOp, createVolumeOp, createSecretOp, updateSecretOp}, answer: answerJSON(502, message), kinds: []error{e2b.ErrOutcomeUnknown}, want: e2b.APIError{StatusCode: 502}},
+		{name: "create: 504", ops: []controlOp{createOp, snapshotOp, forkOp, createVolumeOp, createSecretOp, updateSecretOp}, answer: answerJSON(504, message), kinds: []error{e2b.ErrOutcomeUnknown}, want: e2b.APIError{StatusCode: 504}},
 		{name: "a status nobody knows", answer: answerJSON(418, message), want: e2b.APIError{StatusCode: 418}},
 		{name: "a redirect to nowhere", answer: answerJSON(302, message), want: e2b.APIError{StatusCode: 302}},
 		{

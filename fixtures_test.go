@@ -379,7 +379,7 @@ const (
 
 // recordedCalls has a row for every recorded exchange whose route the SDK has.
 func recordedCalls() []recordedCall {
-	return slices.Concat(lifecycleCalls(), snapshotCalls(), forkCalls())
+	return slices.Concat(lifecycleCalls(), snapshotCalls(), forkCalls(), metricsCalls(), refreshCalls(), logCalls(), volumeCalls(), secretCalls())
 }
 
 // lifecycleCalls are the rows about single sandboxes and their list.
@@ -495,7 +495,13 @@ func lifecycleCalls() []recordedCall {
 		creatingBase("create-missing-template", badSchema(`request body has an error: doesn't match schema #/components/schemas/NewSandbox: Error at "/templateID": property "templateID" is missing`)),
 		creatingBase("create-no-body", badSchema("request body has an error: value is required but missing")),
 		creatingBase("create-nulls-400", badSchema(`request body has an error: doesn't match schema #/components/schemas/NewSandbox: Error at "/envVars": Value is not nullable`)),
-		creatingBase("create-volume-unknown", badRequest("invalid mounts: - volume mount #0: volume 'nope' not found - volume mount #1: volume 'nope' not found")),
+		creating("create-volume-unknown", e2b.CreateOptions{Volumes: map[string]string{"/mnt/y": "nope", "/mnt/x": "nope"}},
+			`{"templateID":"base","timeout":300,"secure":true,"volumeMounts":[{"name":"nope","path":"/mnt/x"},{"name":"nope","path":"/mnt/y"}]}`,
+			badRequest("invalid mounts: - volume mount #0: volume 'nope' not found - volume mount #1: volume 'nope' not found")).
+			refusing(func(ctx context.Context, c *e2b.Client) error {
+				_, err := c.Create(ctx, &e2b.CreateOptions{Volumes: map[string]string{"/mnt/x": "nope", "rel": "nope"}})
+				return err
+			}),
 		creatingBase("create-wrong-type", badSchema(`request body has an error: doesn't match schema #/components/schemas/NewSandbox: Error at "/timeout": value must be an integer`)),
 
 		// Connect.
@@ -712,10 +718,6 @@ func lifecycleCalls() []recordedCall {
 		creatingBase("route-v2-create-not-here", noRoute("method not allowed")).
 			answeredBy("route-wrong-method", "route-v2-create-not-here").
 			sending(sendCreate(`{"templateID":"base","timeout":300,"secure":true}`), sendCreateV2(`{"templateID":"base","timeout":300}`)),
-
-		// A limit, by way of a call that may be made more often than the recorded one.
-		settingMinute("rate-limit-429", failsWith(429, "Rate limit exceeded", e2b.ErrRateLimited)),
-		settingMinute("rate-limit-headers-204", nil),
 	}
 }
 
@@ -734,20 +736,18 @@ var notRecordedHere = []unusedExchanges{
 	{"health", "no call asks for the health of the API", 1},
 	{"network-", "no call changes the network", 5},
 	{"killing-network-409", "no call changes the network", 1},
-	{"refresh-", "SetTimeout and Connect do what refreshes do", 5},
 	{"resume-", "Connect does what the deprecated resume does", 2},
 	{"killing-resume", "Connect does what the deprecated resume does", 1},
 	{"resuming-resume-joins-201", "Connect does what the deprecated resume does", 1},
 	{"snapshotting-resume-409", "Connect does what the deprecated resume does", 1},
-	{"metrics-", "no call asks for metrics", 6},
-	{"team-metrics-", "no call asks for metrics", 2},
-	{"logs-", "no call asks for logs", 2},
-	{"volume-", "no call makes or lists volumes", 7},
-	{"secrets-", "no call makes or lists secrets", 2},
 }
 
 // aboutNoSandbox are the calls whose errors name none.
-var aboutNoSandbox = []string{"create", "list", "list snapshots", "delete snapshot"}
+var aboutNoSandbox = []string{
+	"create", "list", "list snapshots", "delete snapshot", "metrics of sandboxes", "team metrics",
+	"create volume", "get volume", "list volumes", "delete volume",
+	"create secret", "update secret", "get secret", "list secrets", "delete secret",
+}
 
 // TestRecordedExchanges makes each call, compares what was sent to the letter,
 // and lets the recorded server answer.
