@@ -3,11 +3,14 @@ package contract
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -39,6 +42,22 @@ var answers = map[string]string{
 	"DELETE /sandboxes/{sandboxID}":       "kill-204",
 	"GET /sandboxes/{sandboxID}":          "info-default",
 	"GET /v2/sandboxes":                   "list-v2-page-3-last",
+
+	"POST /sandboxes/{sandboxID}/refreshes": "refresh-empty-object-204",
+	"GET /sandboxes/{sandboxID}/metrics":    "metrics-unknown",
+	"GET /sandboxes/metrics":                "metrics-many",
+	"GET /teams/{teamID}/metrics":           "metrics-unknown", // an empty list as well
+	"GET /teams/{teamID}/metrics/max":       "team-metrics-max",
+	"GET /v2/sandboxes/{sandboxID}/logs":    "logs-v2",
+	"GET /volumes":                          "volume-list",
+	"POST /volumes":                         "volume-create-201",
+	"GET /volumes/{volumeID}":               "volume-get",
+	"DELETE /volumes/{volumeID}":            "volume-delete-204",
+	"GET /secrets":                          "metrics-unknown", // no list of secrets could be recorded
+	"POST /secrets":                         "secrets-unavailable-403",
+	"GET /secrets/{secretID}":               "secrets-unavailable-403",
+	"POST /secrets/{secretID}":              "secrets-unavailable-403",
+	"DELETE /secrets/{secretID}":            "volume-delete-204", // no success has a body
 }
 
 // onlyNew are the answers of a server that has no v1 routes any more.
@@ -53,6 +72,9 @@ var onlyNew = map[string]string{
 var onlyOld = map[string]string{
 	"GET /v2/sandboxes": "route-unknown",
 	"GET /sandboxes":    "list-v1",
+
+	"GET /v2/sandboxes/{sandboxID}/logs": "route-unknown",
+	"GET /sandboxes/{sandboxID}/logs":    "logs-v1",
 }
 
 // A checkingTransport holds every request against the file and answers it with
@@ -130,7 +152,25 @@ func TestSDK(t *testing.T) {
 		info       = "GET /sandboxes/{sandboxID}"
 		list       = "GET /v2/sandboxes"
 		listV1     = "GET /sandboxes"
+
+		refresh      = "POST /sandboxes/{sandboxID}/refreshes"
+		metrics      = "GET /sandboxes/{sandboxID}/metrics"
+		metricsOf    = "GET /sandboxes/metrics"
+		teamMetrics  = "GET /teams/{teamID}/metrics"
+		teamMax      = "GET /teams/{teamID}/metrics/max"
+		logs         = "GET /v2/sandboxes/{sandboxID}/logs"
+		logsV1       = "GET /sandboxes/{sandboxID}/logs"
+		listVolumes  = "GET /volumes"
+		createVolume = "POST /volumes"
+		getVolume    = "GET /volumes/{volumeID}"
+		deleteVolume = "DELETE /volumes/{volumeID}"
+		listSecrets  = "GET /secrets"
+		createSecret = "POST /secrets"
+		getSecret    = "GET /secrets/{secretID}"
+		updateSecret = "POST /secrets/{secretID}"
+		deleteSecret = "DELETE /secrets/{secretID}"
 	)
+	const team = "00000000-0000-4000-8000-000000000001"
 	odd := map[string]string{"plain": "value", "odd & = + % ü /": "quote \" and\nnewline", "empty": ""}
 	env := map[string]string{"NAME": "value", "ODD": "& = + % ü / \"\n", "EMPTY": ""}
 	full := &e2b.CreateOptions{
@@ -145,6 +185,7 @@ func TestSDK(t *testing.T) {
 			AllowPublicTraffic: new(false),
 			MaskRequestHost:    "localhost:${PORT}",
 		},
+		Volumes: map[string]string{"/mnt/data": "rigvol", "/mnt/ü": "Other_1"},
 	}
 	withCreate := func(change func(*e2b.CreateOptions)) func(context.Context, *e2b.Client) error {
 		return func(ctx context.Context, c *e2b.Client) error {
@@ -165,6 +206,22 @@ func TestSDK(t *testing.T) {
 		}
 	}
 	second := func(_ any, err error) error { return err }
+	// forbidden is for routes of which refusals alone could be recorded.
+	forbidden := func(_ any, err error) error {
+		if errors.Is(err, e2b.ErrForbidden) {
+			return nil
+		}
+		return fmt.Errorf("not the recorded refusal: %w", err)
+	}
+	read := func(logs iter.Seq2[e2b.LogEntry, error]) error {
+		for _, err := range logs {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	begin, end := time.Date(2026, 11, 1, 1, 2, 3, 456, time.UTC), time.Date(2026, 11, 2, 1, 2, 3, 456, time.UTC)
 
 	tests := []struct {
 		name   string
@@ -236,6 +293,47 @@ func TestSDK(t *testing.T) {
 		}},
 		{name: "list on an older server", server: onlyOld, want: []string{list, listV1}, do: func(ctx context.Context, c *e2b.Client) error {
 			return second(c.ListPage(ctx, &e2b.ListOptions{States: []e2b.State{e2b.StateRunning}, Metadata: odd}))
+		}},
+		{name: "refresh", want: []string{refresh}, do: func(ctx context.Context, c *e2b.Client) error { return c.Refresh(ctx, id, time.Nanosecond) }},
+		{name: "refresh a handle for long", want: []string{refresh}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error { return s.Refresh(ctx, time.Hour) })},
+		{name: "metrics", want: []string{metrics}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.Metrics(ctx, id, nil)) }},
+		{name: "metrics of a time", want: []string{metrics}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error {
+			return second(s.Metrics(ctx, &e2b.MetricsOptions{Start: begin, End: end}))
+		})},
+		{name: "metrics of many", want: []string{metricsOf, metricsOf}, do: func(ctx context.Context, c *e2b.Client) error {
+			ids := []string{id, id, id + "-6532622b"}
+			for i := range 100 {
+				ids = append(ids, fmt.Sprintf("i%d", i))
+			}
+			return second(c.MetricsOf(ctx, ids))
+		}},
+		{name: "metrics of the team", want: []string{teamMetrics, teamMetrics}, do: func(ctx context.Context, c *e2b.Client) error {
+			return errors.Join(second(c.TeamMetrics(ctx, team, nil)), second(c.TeamMetrics(ctx, team, &e2b.MetricsOptions{Start: begin, End: end})))
+		}},
+		{name: "largest metric of the team", want: []string{teamMax, teamMax}, do: func(ctx context.Context, c *e2b.Client) error {
+			_, _, err := c.TeamMetricsMax(ctx, team, e2b.MetricConcurrentSandboxes, nil)
+			_, _, err2 := c.TeamMetricsMax(ctx, team, e2b.MetricSandboxStartRate, &e2b.MetricsOptions{Start: begin, End: end})
+			return errors.Join(err, err2)
+		}},
+		{name: "logs with defaults", want: []string{logs}, do: func(ctx context.Context, c *e2b.Client) error { return read(c.Logs(ctx, id, nil)) }},
+		{name: "logs with all options", want: []string{logs}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error {
+			return read(s.Logs(ctx, &e2b.LogOptions{After: begin, Before: end, Level: e2b.LogWarn, Search: strings.Repeat("ü", 256), PageSize: 1}))
+		})},
+		{name: "logs backward", want: []string{logs}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error {
+			return read(s.Logs(ctx, &e2b.LogOptions{After: begin, Before: end, Reverse: true, Level: e2b.LogDebug}))
+		})},
+		{name: "logs on an older server", server: onlyOld, want: []string{logs, logsV1}, do: func(ctx context.Context, c *e2b.Client) error {
+			return read(c.Logs(ctx, id, &e2b.LogOptions{After: begin, PageSize: 7}))
+		}},
+		{name: "volumes", want: []string{createVolume, listVolumes, getVolume, deleteVolume}, do: func(ctx context.Context, c *e2b.Client) error {
+			return errors.Join(second(c.CreateVolume(ctx, "rig_Vol-1")), second(c.Volumes(ctx)), second(c.Volume(ctx, team)), c.DeleteVolume(ctx, team))
+		}},
+		{name: "secrets", want: []string{createSecret, createSecret, updateSecret, updateSecret, getSecret, listSecrets, deleteSecret}, do: func(ctx context.Context, c *e2b.Client) error {
+			value, metadata := e2b.NewToken("& = + % ü / \"\n"), &e2b.SecretOptions{Metadata: odd}
+			return errors.Join(
+				forbidden(c.CreateSecret(ctx, "My_Key-1", value, nil)), forbidden(c.CreateSecret(ctx, "a", value, metadata)),
+				forbidden(c.UpdateSecret(ctx, "My_Key-1", value, metadata)), forbidden(c.UpdateSecret(ctx, "sec_1", value, &e2b.SecretOptions{Metadata: map[string]string{}})),
+				forbidden(c.Secret(ctx, "a")), second(c.SecretsPage(ctx, &e2b.SecretListOptions{PageSize: 100, PageToken: "a=="})), c.DeleteSecret(ctx, "a"))
 		}},
 	}
 
