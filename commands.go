@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -188,12 +189,10 @@ func (p *Process) attach(ctx context.Context, pid int) error {
 		p.abandon()
 		return err
 	}
-	bound, release := p.bound(ctx)
-	defer release()
-	stream, err := p.s.state.Load().envd.Attach(bound, p.s.client.openLimit(ctx), uint32(pid), p.sink) //nolint:gosec // checked
+	stream, err := p.s.state.Load().envd.Attach(ctx, p.ctx, p.s.client.openLimit(ctx), uint32(pid), p.sink) //nolint:gosec // checked
 	if err != nil {
-		err = ended(ctx, bound, err)
-		p.abandon() // which ends bound
+		err = ended(ctx, p.ctx, err)
+		p.abandon()
 		return p.s.dataError(ctx, p.op, err, false)
 	}
 	p.begin(stream)
@@ -363,21 +362,19 @@ func (c *Commands) launch(ctx context.Context, p *Process, h *handle, cmd *envd.
 	if own {
 		cmd.Tag = "e2b-go-" + rand.Text()[:16]
 	}
-	bound, release := p.bound(ctx)
-	defer release()
 	limit := c.s.client.openLimit(ctx)
-	stream, err := h.envd.Start(bound, limit, cmd, p.sink)
+	stream, err := h.envd.Start(ctx, p.ctx, limit, cmd, p.sink)
 	if err == nil {
 		p.begin(stream)
 		return nil
 	}
-	err = ended(ctx, bound, err)
+	err = ended(ctx, p.ctx, err)
 	if uncertain(err) {
 		// envd may have started it all the same; then its tag is in the list.
 		if ctx.Err() == nil && !errors.Is(err, transport.ErrTimeout) {
 			broken, running := c.s.interrupted(ctx, p.op, err)
 			if running && own {
-				if stream := rejoin(bound, h, limit, cmd.Tag, p.sink); stream != nil {
+				if stream := p.rejoin(ctx, h, limit, cmd.Tag); stream != nil {
 					p.lost = broken
 					p.begin(stream)
 					return nil
@@ -416,14 +413,16 @@ func findTag(ctx context.Context, h *handle, tag string) (uint32, bool) {
 }
 
 // rejoin attaches to a command whose start event was lost; nil if there is none.
-func rejoin(ctx context.Context, h *handle, limit time.Duration, tag string, sink func(envd.Pipe, []byte) error) *envd.Stream {
+func (p *Process) rejoin(ctx context.Context, h *handle, limit time.Duration, tag string) *envd.Stream {
+	ctx, release := p.bound(ctx)
+	defer release()
 	listing, idle := transport.WithIdle(ctx, limit)
 	defer idle.Release()
 	pid, found := findTag(listing, h, tag)
 	if !found {
 		return nil
 	}
-	stream, err := h.envd.Attach(ctx, limit, pid, sink)
+	stream, err := h.envd.Attach(ctx, p.ctx, limit, pid, p.sink)
 	if err != nil {
 		return nil
 	}
@@ -479,12 +478,13 @@ func (s *Sandbox) bound(ctx context.Context, limit time.Duration) (context.Conte
 // package that has nothing to do with the call.
 func ended(ctx, bound context.Context, err error) error {
 	switch {
-	case err == nil || bound.Err() == nil || isWire(err):
-		return err
+	case err == nil || isWire(err):
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case bound.Err() != nil:
+		return context.Cause(bound)
 	}
-	return context.Cause(bound)
+	return err
 }
 
 // user is the user on whose behalf a call is made. Before 0.4.0 envd's default was
@@ -500,8 +500,16 @@ func (h *handle) user(name string) string {
 // that of a server which does not say.
 func atLeast(version string, want ...int) bool {
 	var got [3]int
-	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &got[0], &got[1], &got[2]); n < 3 {
-		return true
+	for i := range got {
+		part, rest, _ := strings.Cut(version, ".")
+		if i == 2 {
+			part = part[:len(part)-len(strings.TrimLeft(part, "0123456789"))] // without "-rc.1"
+		}
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return true
+		}
+		got[i], version = n, rest
 	}
 	for i, w := range want {
 		if got[i] != w {

@@ -254,9 +254,9 @@ func TestErrorBodies(t *testing.T) {
 	for _, row := range []struct{ name, contentType, body, message string }{
 		{"empty", "", "", ""},
 		{"text", "text/plain", "upstream request timeout", "upstream request timeout"},
-		{"long text", "text/plain", long, strings.Repeat("long ", 59) + "lo…"},
-		{"long JSON", "application/json", `{"message":"` + long + `"}`, `{"message":"` + strings.Repeat("long ", 57) + "…"},
-		{"long HTML", "text/html", "<b>" + long, strings.Repeat("long ", 59) + "lo…"},
+		{"long text", "text/plain", long, strings.Repeat("long ", 39) + "lo…" + strings.Repeat(" long", 20)},
+		{"long JSON", "application/json", `{"message":"` + long + `"}`, `{"message":"` + strings.Repeat("long ", 37) + "…" + (strings.Repeat("long ", 20) + "lon")[3:]},
+		{"long HTML", "text/html", "<b>" + long, strings.Repeat("long ", 39) + "lo…" + strings.Repeat(" long", 20)},
 		{"control characters", "application/json", `{"message":"a\u0000\u001b[31mb\r\nc"}`, "a [31mb c"},
 		{"no UTF-8", "text/plain", "a\xffb", "a\uFFFDb"},
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -60,6 +61,10 @@ func (o *output) write(p []byte) error {
 	}
 	if room := o.max - len(o.buf); len(p) > room {
 		p, o.truncated = p[:room], true
+	}
+	if len(p) > cap(o.buf)-len(o.buf) {
+		// append would grow large slices by a quarter, and copy five times.
+		o.buf = slices.Grow(o.buf, max(len(p), min(len(o.buf), o.max-len(o.buf))))
 	}
 	o.buf = append(o.buf, p...)
 	return nil
@@ -131,8 +136,6 @@ func (p *Process) begin(stream *envd.Stream) {
 
 // follow reads a stream to its end.
 func (p *Process) follow(stream *envd.Stream) (envd.End, error) {
-	stop := context.AfterFunc(p.ctx, func() { stream.Interrupt(context.Cause(p.ctx)) })
-	defer stop()
 	for {
 		kind, err := stream.Next()
 		switch {
@@ -161,7 +164,7 @@ func (p *Process) finish(end envd.End, err error) {
 		broken, running = p.s.interrupted(p.ctx, p.op, err)
 		p.cutOff.Store(!running)
 		if running {
-			if stream, aerr := p.s.state.Load().envd.Attach(p.ctx, p.s.client.timeout, uint32(p.pid), p.sink); aerr == nil { //nolint:gosec // from a uint32
+			if stream, aerr := p.s.state.Load().envd.Attach(p.ctx, p.ctx, p.s.client.timeout, uint32(p.pid), p.sink); aerr == nil { //nolint:gosec // from a uint32
 				end, err = p.follow(stream)
 			}
 		}

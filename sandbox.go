@@ -209,7 +209,7 @@ func (c *Client) envdPlane(id, domain string) *envd.Plane {
 	if plane, ok := c.planes.Load(base.String()); ok {
 		return plane.(*envd.Plane) //nolint:forcetypeassert,errcheck // stored below
 	}
-	plane := envd.New(envd.Config{BaseURL: base, UserAgent: c.userAgent, Transport: c.main, JSON: c.json})
+	plane := envd.New(envd.Config{BaseURL: base, Transport: c.main, JSON: c.json})
 	if !strings.Contains(base.Host, id) { // one of its own would stay for ever
 		c.planes.Store(base.String(), plane)
 	}

@@ -139,7 +139,7 @@ func (f *Files) checkWatch(path, version string, o *WatchOptions) error {
 func (w *Watcher) stream(ctx context.Context, h *handle, what *envd.Watch) error {
 	bound, release := w.f.s.bound(ctx, 0)
 	defer release()
-	stream, err := h.envd.WatchDir(bound, w.f.s.client.openLimit(ctx), what)
+	stream, err := h.envd.WatchDir(bound, w.ctx, w.f.s.client.openLimit(ctx), what)
 	if err != nil {
 		return w.f.fail(ctx, opWatch, w.path, ended(ctx, bound, err), false)
 	}
@@ -152,8 +152,6 @@ func (w *Watcher) stream(ctx context.Context, h *handle, what *envd.Watch) error
 
 // follow reads a stream to its end.
 func (w *Watcher) follow(stream *envd.WatchStream) error {
-	stop := context.AfterFunc(w.ctx, func() { stream.Interrupt(context.Cause(w.ctx)) })
-	defer stop()
 	defer stream.Close(nil)
 	for {
 		e, err := stream.Next()

@@ -23,7 +23,6 @@ import (
 // Config is what a Plane is made of.
 type Config struct {
 	BaseURL   *url.URL
-	UserAgent string
 	Transport http.RoundTripper
 	JSON      bool // for servers that do not speak protobuf
 }
@@ -55,12 +54,11 @@ func New(cfg Config) *Plane {
 		// Frames are small or incompressible, and envd would compress each.
 		connect.WithAcceptCompression("gzip", nil, nil),
 		connect.WithReadMaxBytes(maxMessage),
-		connect.WithInterceptors(streamAgent(cfg.UserAgent)),
 	}
 	if cfg.JSON {
 		opts = append(opts, connect.WithCodec(codec{name: "json"}))
 	}
-	rpc := &http.Client{Transport: statusErrors(cfg.Transport), CheckRedirect: transport.CheckRedirect}
+	rpc := &http.Client{Transport: carryHeaders(statusErrors(cfg.Transport)), CheckRedirect: transport.CheckRedirect}
 	base := strings.TrimSuffix(cfg.BaseURL.String(), "/")
 	return &Plane{
 		cfg:     cfg,
@@ -90,8 +88,7 @@ func statusErrors(rt http.RoundTripper) http.RoundTripper {
 			Code string `json:"code"`
 		}
 		// A stream tells its errors at its end, and connect-go reads no others.
-		stream := strings.HasPrefix(r.Header.Get("Content-Type"), "application/connect+")
-		if !stream && json.Unmarshal(body, &shape) == nil && shape.Code != "" {
+		if !isStream(r) && json.Unmarshal(body, &shape) == nil && shape.Code != "" {
 			resp.Body = io.NopCloser(bytes.NewReader(body))
 			return resp, nil
 		}
@@ -99,39 +96,38 @@ func statusErrors(rt http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// streamAgent sets the user agent of streams. What a stream's request brings
-// along is put behind connect-go's own, and so would not be seen.
-type streamAgent string
+type headersKey struct{}
 
-// WrapUnary changes nothing.
-func (a streamAgent) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
-
-// WrapStreamingClient sets the header.
-func (a streamAgent) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
-	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
-		conn := next(ctx, spec)
-		conn.RequestHeader().Set("User-Agent", string(a))
-		return conn
-	}
+// carry returns a ctx whose RPC brings c's headers along.
+func (c *Client) carry(ctx context.Context) context.Context {
+	return context.WithValue(ctx, headersKey{}, c.headers)
 }
 
-// WrapStreamingHandler changes nothing.
-func (a streamAgent) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return next
+// carryHeaders sets the headers of carry below connect-go, which would copy each
+// of them twice per call and put a user agent behind its own.
+func carryHeaders(rt http.RoundTripper) http.RoundTripper {
+	return transport.RoundTripFunc(func(r *http.Request) (*http.Response, error) {
+		if h, ok := r.Context().Value(headersKey{}).(http.Header); ok {
+			maps.Copy(r.Header, h)
+		}
+		if isStream(r) {
+			r.Header["Keepalive-Ping-Interval"] = pingSeconds
+		}
+		return rt.RoundTrip(r)
+	})
 }
 
-// header fills in the headers of one request. user may be "" for the default.
-func (c *Client) header(h http.Header, user string) {
-	maps.Copy(h, c.headers)
-	if user != "" {
-		r := http.Request{Header: h}
-		r.SetBasicAuth(user, "") // envd reads the name alone
-	}
+func isStream(r *http.Request) bool {
+	return strings.HasPrefix(r.Header.Get("Content-Type"), "application/connect+")
 }
 
-func request[T any](c *Client, msg *T, user string) *connect.Request[T] {
+// request is a message on behalf of a user, "" for the default.
+func request[T any](msg *T, user string) *connect.Request[T] {
 	r := connect.NewRequest(msg)
-	c.header(r.Header(), user)
+	if user != "" {
+		h := http.Request{Header: r.Header()}
+		h.SetBasicAuth(user, "") // envd reads the name alone
+	}
 	return r
 }
 
@@ -142,13 +138,13 @@ func byPID(pid uint32) *process.ProcessSelector {
 // unary makes a call that ends with ctx, of whose deadline the server learns
 // nothing: it could answer at the deadline a moment before we notice it, and with
 // an error that does not look like ours.
-func unary[Req, Res any](ctx context.Context, req *connect.Request[Req],
+func unary[Req, Res any](ctx context.Context, c *Client, req *connect.Request[Req],
 	call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error),
 ) (*Res, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	life, cancel := context.WithCancelCause(c.carry(context.WithoutCancel(ctx)))
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	defer stop()
@@ -161,13 +157,13 @@ func unary[Req, Res any](ctx context.Context, req *connect.Request[Req],
 
 // List returns the live processes.
 func (c *Client) List(ctx context.Context) ([]*process.ProcessInfo, error) {
-	resp, err := unary(ctx, request(c, &process.ListRequest{}, ""), c.process.List)
+	resp, err := unary(ctx, c, request(&process.ListRequest{}, ""), c.process.List)
 	return resp.GetProcesses(), err
 }
 
 // Signal sends a signal to one process, not to its children.
 func (c *Client) Signal(ctx context.Context, pid uint32, sig process.Signal) error {
-	_, err := unary(ctx, request(c, &process.SendSignalRequest{Process: byPID(pid), Signal: sig}, ""), c.process.SendSignal)
+	_, err := unary(ctx, c, request(&process.SendSignalRequest{Process: byPID(pid), Signal: sig}, ""), c.process.SendSignal)
 	return err
 }
 
@@ -175,20 +171,20 @@ func (c *Client) Signal(ctx context.Context, pid uint32, sig process.Signal) err
 // the pipe.
 func (c *Client) SendStdin(ctx context.Context, pid uint32, p []byte) error {
 	in := &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: p}}
-	_, err := unary(ctx, request(c, &process.SendInputRequest{Process: byPID(pid), Input: in}, ""), c.process.SendInput)
+	_, err := unary(ctx, c, request(&process.SendInputRequest{Process: byPID(pid), Input: in}, ""), c.process.SendInput)
 	return err
 }
 
 // SendTerminal writes to a process's terminal.
 func (c *Client) SendTerminal(ctx context.Context, pid uint32, p []byte) error {
 	in := &process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: p}}
-	_, err := unary(ctx, request(c, &process.SendInputRequest{Process: byPID(pid), Input: in}, ""), c.process.SendInput)
+	_, err := unary(ctx, c, request(&process.SendInputRequest{Process: byPID(pid), Input: in}, ""), c.process.SendInput)
 	return err
 }
 
 // Resize changes the size of a process's terminal.
 func (c *Client) Resize(ctx context.Context, pid, cols, rows uint32) error {
-	_, err := unary(ctx, request(c, &process.UpdateRequest{Process: byPID(pid), Pty: terminalSize(cols, rows)}, ""), c.process.Update)
+	_, err := unary(ctx, c, request(&process.UpdateRequest{Process: byPID(pid), Pty: terminalSize(cols, rows)}, ""), c.process.Update)
 	return err
 }
 
@@ -198,6 +194,6 @@ func terminalSize(cols, rows uint32) *process.PTY {
 
 // CloseStdin ends a process's standard input.
 func (c *Client) CloseStdin(ctx context.Context, pid uint32) error {
-	_, err := unary(ctx, request(c, &process.CloseStdinRequest{Process: byPID(pid)}, ""), c.process.CloseStdin)
+	_, err := unary(ctx, c, request(&process.CloseStdinRequest{Process: byPID(pid)}, ""), c.process.CloseStdin)
 	return err
 }

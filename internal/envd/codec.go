@@ -3,6 +3,8 @@ package envd
 import (
 	"errors"
 	"fmt"
+	"math"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -104,6 +106,12 @@ func (f *Frame) decode(b []byte) error {
 	}
 	data, ok := only(event, 2)
 	if !ok {
+		if pid, ok := only(event, 1); ok && f.started(pid) {
+			return nil
+		}
+		if end, ok := only(event, 3); ok && f.ended(end) {
+			return nil
+		}
 		return f.decodeSlow(b)
 	}
 	num, typ, n := protowire.ConsumeTag(data)
@@ -116,6 +124,54 @@ func (f *Frame) decode(b []byte) error {
 	}
 	f.output(Pipe(num), p)
 	return nil
+}
+
+// started reads a start event of the usual shape.
+func (f *Frame) started(b []byte) bool {
+	num, typ, n := protowire.ConsumeTag(b)
+	if n < 0 || num != 1 || typ != protowire.VarintType {
+		return false
+	}
+	pid, m := protowire.ConsumeVarint(b[n:])
+	if m < 0 || n+m != len(b) {
+		return false
+	}
+	f.Kind, f.PID = Started, uint32(pid) //nolint:gosec // as protobuf cuts it
+	return true
+}
+
+// ended reads an end event of the usual shape.
+func (f *Frame) ended(b []byte) bool {
+	var end End
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return false
+		}
+		b = b[n:]
+		switch {
+		case num <= 2 && typ == protowire.VarintType:
+			v, m := protowire.ConsumeVarint(b)
+			if m < 0 {
+				return false
+			}
+			if b = b[m:]; num == 1 {
+				end.ExitCode = int32(protowire.DecodeZigZag(v & math.MaxUint32)) //nolint:gosec // as protobuf cuts it
+			} else {
+				end.Exited = v != 0
+			}
+		case num == 3 && typ == protowire.BytesType:
+			v, m := protowire.ConsumeBytes(b)
+			if m < 0 || !utf8.Valid(v) {
+				return false
+			}
+			b, end.Status = b[m:], string(v)
+		default:
+			return false
+		}
+	}
+	f.Kind, f.End = Ended, end
+	return true
 }
 
 // only returns the contents of b's field num if that is all there is in b.

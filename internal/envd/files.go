@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -71,7 +72,7 @@ func (c *Client) download(ctx context.Context, idle *transport.Idle, path string
 	if err != nil {
 		return nil, transport.Cause(err)
 	}
-	c.header(req.Header, "")
+	maps.Copy(req.Header, c.headers)
 	// Not every transport is ours, and envd compresses at a fortieth of the speed.
 	req.Header.Set("Accept-Encoding", "identity")
 	if o.Gzip {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -14,10 +13,11 @@ import (
 	"github.com/seed-09a7379d/e2b-go/internal/transport"
 )
 
+// pingSeconds is how often envd shows that a quiet stream is alive. Values below 1
+// would crash it.
+var pingSeconds = []string{"50"}
+
 const (
-	// pingSeconds is how often envd shows that a quiet stream is alive. Values
-	// below 1 would crash it.
-	pingSeconds = "50"
 	// maxSilence is how long a stream may be silent on which a ping has been seen:
 	// an edge may keep a connection whose other half is dead.
 	maxSilence = 150 * time.Second
@@ -44,7 +44,7 @@ type Stream struct {
 	PID uint32
 
 	conn   connect.StreamingClientConn
-	frame  *Frame
+	frame  Frame
 	cancel context.CancelCauseFunc
 	ctx    context.Context
 	watch  *time.Timer // nil until a ping was seen
@@ -54,9 +54,9 @@ type Stream struct {
 var ErrSilent = errors.New("the stream went silent")
 
 // Start starts a command and returns once it runs. ctx and limit, if > 0, bound
-// that alone: the stream lives until Close. sink gets the output while Next
-// waits.
-func (c *Client) Start(ctx context.Context, limit time.Duration, cmd *Command, sink func(Pipe, []byte) error) (*Stream, error) {
+// that alone: the stream lives until Close or the end of life, which must have no
+// deadline. sink gets the output while Next waits.
+func (c *Client) Start(ctx, life context.Context, limit time.Duration, cmd *Command, sink func(Pipe, []byte) error) (*Stream, error) {
 	msg := &process.StartRequest{
 		Process: &process.ProcessConfig{Cmd: cmd.Path, Args: cmd.Args, Envs: cmd.Env},
 		Stdin:   &cmd.Stdin,
@@ -70,14 +70,14 @@ func (c *Client) Start(ctx context.Context, limit time.Duration, cmd *Command, s
 	if cmd.Tag != "" {
 		msg.Tag = &cmd.Tag
 	}
-	req := request(c, msg, cmd.User)
+	req := request(msg, cmd.User)
 	if cmd.Timeout > 0 {
 		// envd kills the process when it passes, so it is set here and never
 		// derived from a ctx.
 		ms := max((cmd.Timeout+time.Millisecond-1)/time.Millisecond, 1)
 		req.Header().Set("Connect-Timeout-Ms", strconv.FormatInt(int64(ms), 10))
 	}
-	return open(ctx, limit, sink, req.Header(), func(ctx context.Context) (connect.StreamingClientConn, error) {
+	return open(ctx, c.carry(life), limit, sink, func(ctx context.Context) (connect.StreamingClientConn, error) {
 		s, err := c.process.Start(ctx, req)
 		if err != nil {
 			return nil, err
@@ -87,9 +87,9 @@ func (c *Client) Start(ctx context.Context, limit time.Duration, cmd *Command, s
 }
 
 // Attach subscribes to a running process: output from now on, no replay.
-func (c *Client) Attach(ctx context.Context, limit time.Duration, pid uint32, sink func(Pipe, []byte) error) (*Stream, error) {
-	req := request(c, &process.ConnectRequest{Process: byPID(pid)}, "")
-	return open(ctx, limit, sink, req.Header(), func(ctx context.Context) (connect.StreamingClientConn, error) {
+func (c *Client) Attach(ctx, life context.Context, limit time.Duration, pid uint32, sink func(Pipe, []byte) error) (*Stream, error) {
+	req := request(&process.ConnectRequest{Process: byPID(pid)}, "")
+	return open(ctx, c.carry(life), limit, sink, func(ctx context.Context) (connect.StreamingClientConn, error) {
 		s, err := c.process.Connect(ctx, req)
 		if err != nil {
 			return nil, err
@@ -103,21 +103,21 @@ func (c *Client) Attach(ctx context.Context, limit time.Duration, pid uint32, si
 var ErrNoEnd = errors.New("the stream ended before the command did")
 
 // open makes a stream and reads its first event.
-func open(ctx context.Context, limit time.Duration, sink func(Pipe, []byte) error, h http.Header,
+func open(ctx, life context.Context, limit time.Duration, sink func(Pipe, []byte) error,
 	call func(context.Context) (connect.StreamingClientConn, error),
 ) (*Stream, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	h.Set("Keepalive-Ping-Interval", pingSeconds)
-	h.Del("User-Agent") // set by streamAgent
-	// connect-go would turn a deadline of ctx into one for the process.
-	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	opening, idle := transport.WithIdle(ctx, limit)
-	stop := context.AfterFunc(opening, func() { cancel(context.Cause(opening)) })
-	defer idle.Release()
-	defer stop() // first, so that the release cancels nothing
-
+	life, cancel := context.WithCancelCause(life)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer stop()
+	inTime := func() bool { return true }
+	if limit > 0 {
+		t := time.AfterFunc(limit, func() { cancel(transport.ErrTimeout) })
+		defer t.Stop()
+		inTime = t.Stop
+	}
 	conn, err := call(life)
 	if err != nil {
 		err = causeOf(life, err)
@@ -125,7 +125,6 @@ func open(ctx context.Context, limit time.Duration, sink func(Pipe, []byte) erro
 		return nil, err
 	}
 	s := &Stream{conn: conn, ctx: life, cancel: cancel}
-	s.frame = &Frame{}
 	if sink != nil {
 		s.frame.Sink = func(from Pipe, p []byte) error {
 			if s.watch != nil {
@@ -136,7 +135,7 @@ func open(ctx context.Context, limit time.Duration, sink func(Pipe, []byte) erro
 	}
 	for {
 		err := s.receive()
-		if err == nil && s.frame.Kind == Started && stop() {
+		if err == nil && s.frame.Kind == Started && stop() && inTime() {
 			s.PID = s.frame.PID
 			return s, nil
 		}
@@ -191,11 +190,8 @@ func (s *Stream) Close(cause error) {
 	_ = s.conn.CloseResponse()
 }
 
-// Interrupt ends a Next that is waiting in another goroutine.
-func (s *Stream) Interrupt(cause error) { s.cancel(cause) }
-
 func (s *Stream) receive() error {
-	err := s.conn.Receive(s.frame)
+	err := s.conn.Receive(&s.frame)
 	switch {
 	case s.watch != nil:
 		s.watch.Reset(maxSilence)

@@ -32,7 +32,7 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 func newClient(asJSON bool, rt roundTrip) *Client {
 	return New(Config{
-		BaseURL: &url.URL{Scheme: "http", Host: "fake.test", Path: "/base/"}, UserAgent: "agent/1", Transport: rt, JSON: asJSON,
+		BaseURL: &url.URL{Scheme: "http", Host: "fake.test", Path: "/base/"}, Transport: rt, JSON: asJSON,
 	}).Client(http.Header{"X-Access-Token": {"secret-token"}, "User-Agent": {"agent/1"}})
 }
 
@@ -79,7 +79,7 @@ func streams(t testing.TB) map[string][]byte {
 // follow attaches and reads to the end: the kinds of the events, and why it ended.
 func follow(t testing.TB, c *Client) ([]Kind, error) {
 	t.Helper()
-	s, err := c.Attach(t.Context(), 0, 7, nil)
+	s, err := c.Attach(t.Context(), t.Context(), 0, 7, nil)
 	if err != nil {
 		return []Kind{}, err
 	}
@@ -154,7 +154,7 @@ func TestOpening(t *testing.T) {
 			return nil, r.Context().Err()
 		})
 		begin := time.Now()
-		_, err := silent.Attach(t.Context(), time.Minute, 7, nil)
+		_, err := silent.Attach(t.Context(), t.Context(), time.Minute, 7, nil)
 		require.ErrorIs(t, err, transport.ErrTimeout)
 		require.Equal(t, time.Minute, time.Since(begin))
 
@@ -162,28 +162,29 @@ func TestOpening(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(own) })
 		begin = time.Now()
-		_, err = silent.Start(ctx, time.Minute, &Command{Path: "true"}, nil)
+		_, err = silent.Start(ctx, t.Context(), time.Minute, &Command{Path: "true"}, nil)
 		require.ErrorIs(t, err, own)
 		require.Equal(t, time.Second, time.Since(begin))
-		_, err = silent.Start(ctx, 0, &Command{Path: "true"}, nil) // has ended already
+		_, err = silent.Start(ctx, t.Context(), 0, &Command{Path: "true"}, nil) // has ended already
 		require.ErrorIs(t, err, own)
 
 		// Headers without a first event are no opening either.
 		r, w := io.Pipe()
 		defer w.Close()
-		_, err = newClient(false, body(r)).Attach(t.Context(), time.Minute, 7, nil)
+		_, err = newClient(false, body(r)).Attach(t.Context(), t.Context(), time.Minute, 7, nil)
 		require.ErrorIs(t, err, transport.ErrTimeout)
 
-		// Once it is open neither the limit nor ctx ends it, but Interrupt does.
+		// Once it is open neither the limit nor ctx ends it, but the end of life does.
 		r, w = io.Pipe()
 		defer w.Close()
 		go func() { _, _ = w.Write(start) }()
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
-		s, err := newClient(false, body(r)).Attach(ctx, time.Minute, 7, nil)
+		life, end := context.WithCancelCause(t.Context())
+		s, err := newClient(false, body(r)).Attach(ctx, life, time.Minute, 7, nil)
 		stop()
 		require.NoError(t, err)
 		require.Equal(t, uint32(8252), s.PID)
-		time.AfterFunc(time.Hour, func() { s.Interrupt(own) })
+		time.AfterFunc(time.Hour, func() { end(own) })
 		begin = time.Now()
 		_, err = s.Next()
 		require.ErrorIs(t, err, own)
@@ -234,7 +235,7 @@ func TestStatusErrors(t *testing.T) {
 				require.Equal(t, tt.status, status.StatusCode)
 				require.Equal(t, tt.message, status.Message)
 			}
-			_, err = newClient(false, respond(tt.status, tt.contentType, strings.NewReader(tt.body))).Attach(t.Context(), 0, 7, nil)
+			_, err = newClient(false, respond(tt.status, tt.contentType, strings.NewReader(tt.body))).Attach(t.Context(), t.Context(), 0, 7, nil)
 			status, isStatus = errors.AsType[*transport.StatusError](err)
 			require.True(t, isStatus, "%v", err)
 			require.Equal(t, tt.message, status.Message)
@@ -251,9 +252,9 @@ func TestHeadersAreNotShared(t *testing.T) {
 		return nil, io.ErrUnexpectedEOF
 	})
 	before := c.headers.Clone()
-	_, err := c.Start(t.Context(), 0, &Command{Path: "true", User: "root", Timeout: time.Nanosecond}, nil)
+	_, err := c.Start(t.Context(), t.Context(), 0, &Command{Path: "true", User: "root", Timeout: time.Nanosecond}, nil)
 	require.Error(t, err)
-	_, err = c.Start(t.Context(), 0, &Command{Path: "true"}, nil)
+	_, err = c.Start(t.Context(), t.Context(), 0, &Command{Path: "true"}, nil)
 	require.Error(t, err)
 	require.Error(t, c.Signal(t.Context(), 7, 9))
 	require.Equal(t, before, c.headers)
@@ -262,7 +263,7 @@ func TestHeadersAreNotShared(t *testing.T) {
 	require.Empty(t, seen[1].Get("Connect-Timeout-Ms"))
 	require.Empty(t, seen[1].Get("Authorization"))
 	for _, h := range seen {
-		require.Equal(t, []string{"agent/1"}, h["User-Agent"][:1])
+		require.Equal(t, []string{"agent/1"}, h["User-Agent"])
 		require.Equal(t, []string{"secret-token"}, h["X-Access-Token"])
 	}
 }

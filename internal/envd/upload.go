@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
@@ -88,7 +89,7 @@ func (c *Client) uploadRequest(ctx context.Context, u *Upload, wrap func(io.Read
 	if size == 0 {
 		req.Body, req.GetBody = http.NoBody, nil
 	}
-	c.header(req.Header, "")
+	maps.Copy(req.Header, c.headers)
 	req.Header.Set("Content-Type", contentType)
 	if u.Gzip {
 		req.Header.Set("Content-Encoding", "gzip")

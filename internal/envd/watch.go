@@ -32,13 +32,13 @@ var (
 )
 
 // WatchDir watches a directory and returns once envd does so. ctx and limit, if
-// > 0, bound that alone: the stream lives until Close.
-func (c *Client) WatchDir(ctx context.Context, limit time.Duration, w *Watch) (*WatchStream, error) {
-	req := request(c, &filesystem.WatchDirRequest{
+// > 0, bound that alone: the stream lives until Close or the end of life.
+func (c *Client) WatchDir(ctx, life context.Context, limit time.Duration, w *Watch) (*WatchStream, error) {
+	req := request(&filesystem.WatchDirRequest{
 		Path: w.Path, Recursive: w.Recursive, IncludeEntry: w.Entries, AllowNetworkMounts: w.NetworkMounts,
 	}, w.User)
 	var events *watchConn
-	s, err := open(ctx, limit, nil, req.Header(), func(ctx context.Context) (connect.StreamingClientConn, error) {
+	s, err := open(ctx, c.carry(life), limit, nil, func(ctx context.Context) (connect.StreamingClientConn, error) {
 		s, err := c.filesystem.WatchDir(ctx, req)
 		if err != nil {
 			return nil, err
@@ -103,7 +103,7 @@ func (c *watchConn) Receive(v any) error {
 // CreateWatcher has envd watch a directory and keep what happens there until
 // RemoveWatcher. It returns the name by which it is asked for.
 func (c *Client) CreateWatcher(ctx context.Context, w *Watch) (string, error) {
-	resp, err := unary(ctx, request(c, &filesystem.CreateWatcherRequest{
+	resp, err := unary(ctx, c, request(&filesystem.CreateWatcherRequest{
 		Path: w.Path, Recursive: w.Recursive, IncludeEntry: w.Entries, AllowNetworkMounts: w.NetworkMounts,
 	}, w.User), c.filesystem.CreateWatcher)
 	if err == nil && resp.GetWatcherId() == "" {
@@ -115,12 +115,12 @@ func (c *Client) CreateWatcher(ctx context.Context, w *Watch) (string, error) {
 // WatcherEvents returns what has happened since it was last asked; envd forgets
 // it.
 func (c *Client) WatcherEvents(ctx context.Context, id, user string) ([]*filesystem.FilesystemEvent, error) {
-	resp, err := unary(ctx, request(c, &filesystem.GetWatcherEventsRequest{WatcherId: id}, user), c.filesystem.GetWatcherEvents)
+	resp, err := unary(ctx, c, request(&filesystem.GetWatcherEventsRequest{WatcherId: id}, user), c.filesystem.GetWatcherEvents)
 	return resp.GetEvents(), err
 }
 
 // RemoveWatcher ends a watcher.
 func (c *Client) RemoveWatcher(ctx context.Context, id, user string) error {
-	_, err := unary(ctx, request(c, &filesystem.RemoveWatcherRequest{WatcherId: id}, user), c.filesystem.RemoveWatcher)
+	_, err := unary(ctx, c, request(&filesystem.RemoveWatcherRequest{WatcherId: id}, user), c.filesystem.RemoveWatcher)
 	return err
 }

@@ -54,7 +54,7 @@ func TestWatchDir(t *testing.T) {
 		contentType := map[bool]string{false: "application/connect+proto", true: "application/connect+json"}[asJSON]
 		open := func(body []byte) (*WatchStream, error) {
 			c := newClient(asJSON, respond(200, contentType, bytes.NewReader(body)))
-			return c.WatchDir(t.Context(), 0, &Watch{Path: "/w"})
+			return c.WatchDir(t.Context(), t.Context(), 0, &Watch{Path: "/w"})
 		}
 		for _, last := range [][]byte{nil, end} {
 			// What comes before the start is not for us.
@@ -90,24 +90,25 @@ func TestWatchDirOpening(t *testing.T) {
 		r, w := io.Pipe()
 		defer w.Close()
 		begin := time.Now()
-		_, err := newClient(false, body(r)).WatchDir(t.Context(), time.Minute, &Watch{Path: "/w"})
+		_, err := newClient(false, body(r)).WatchDir(t.Context(), t.Context(), time.Minute, &Watch{Path: "/w"})
 		require.ErrorIs(t, err, transport.ErrTimeout)
 		require.Equal(t, time.Minute, time.Since(begin))
 
 		own := errors.New("own cause")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(own)
-		_, err = newClient(false, body(r)).WatchDir(ctx, 0, &Watch{Path: "/w"})
+		_, err = newClient(false, body(r)).WatchDir(ctx, t.Context(), 0, &Watch{Path: "/w"})
 		require.ErrorIs(t, err, own)
 
 		r, w = io.Pipe()
 		defer w.Close()
 		go func() { _, _ = w.Write(watchFrames(t, false, watchStarts)) }()
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
-		s, err := newClient(false, body(r)).WatchDir(ctx, time.Minute, &Watch{Path: "/w"})
+		life, end := context.WithCancelCause(t.Context())
+		s, err := newClient(false, body(r)).WatchDir(ctx, life, time.Minute, &Watch{Path: "/w"})
 		stop()
 		require.NoError(t, err)
-		time.AfterFunc(time.Hour, func() { s.Interrupt(own) })
+		time.AfterFunc(time.Hour, func() { end(own) })
 		begin = time.Now()
 		_, err = s.Next()
 		require.ErrorIs(t, err, own)
