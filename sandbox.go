@@ -295,10 +295,10 @@ var (
 	opKill       = operation{name: "kill", notFound: ErrSandboxNotFound}
 	opInfo       = operation{name: "info", notFound: ErrSandboxNotFound}
 	opSetTimeout = operation{name: "set timeout", notFound: ErrSandboxNotFound}
+	opRefresh    = operation{name: "refresh", notFound: ErrSandboxNotFound}
 )
 
 // Create starts a sandbox and returns when it runs. ctx bounds everything; opts
-	opRefresh    = operation{name: "refresh", notFound: ErrSandboxNotFound}
 // may be nil.
 //
 // A create whose answer was lost is not repeated, since it could start a second
@@ -545,12 +545,6 @@ func (s *Sandbox) SetTimeout(ctx context.Context, d time.Duration) error {
 	return s.client.SetTimeout(ctx, s.id, d)
 }
 
-// Info describes a sandbox, running or paused. It does not wake it.
-//
-// Errors: ErrInvalidArgument, ErrSandboxNotFound, ErrUnauthenticated.
-//
-// See https://e2b.dev/docs/sandbox.
-func (c *Client) Info(ctx context.Context, id string) (*SandboxInfo, error) {
 // Refresh makes sure that a running sandbox lives for d from now. It never shortens
 // a life, as SetTimeout does. Whole seconds go out, rounded up, at most an hour;
 // the server makes less than 15 s into 15 s.
@@ -576,6 +570,12 @@ func (s *Sandbox) Refresh(ctx context.Context, d time.Duration) error {
 	return s.client.Refresh(ctx, s.id, d)
 }
 
+// Info describes a sandbox, running or paused. It does not wake it.
+//
+// Errors: ErrInvalidArgument, ErrSandboxNotFound, ErrUnauthenticated.
+//
+// See https://e2b.dev/docs/sandbox.
+func (c *Client) Info(ctx context.Context, id string) (*SandboxInfo, error) {
 	id, err := sandboxID(opInfo.name, id)
 	if err != nil {
 		return nil, err
