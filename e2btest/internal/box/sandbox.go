@@ -77,13 +77,16 @@ func (s *sandbox) start(ctx context.Context) error {
 		s.node.forget(s) // the directory is another one's
 		return err
 	}
-	if err := s.boot(ctx, s.createFiles); err != nil {
+	if err := s.boot(ctx, func() error { return s.createFiles(ctx) }); err != nil {
 		return errors.Join(err, s.kill())
 	}
 	return nil
 }
 
-func (s *sandbox) createFiles() error {
+func (s *sandbox) createFiles(ctx context.Context) error {
+	if i, ok := s.spec.Image.(*image); ok {
+		return copyTree(ctx, i.root(), s.root())
+	}
 	if l := s.node.layout; l != nil {
 		return l.create(s.root(), s.node.config.OneUser)
 	}
@@ -124,10 +127,7 @@ func (s *sandbox) Pause(ctx context.Context, keepMemory bool) error {
 		return p.end()
 	}
 	if err := p.freeze(ctx); err != nil {
-		// Whatever was frozen must go on; ctx may be over.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		return errors.Join(fmt.Errorf("pause sandbox %s: %w", s.spec.ID, err), p.thaw(ctx))
+		return errors.Join(fmt.Errorf("pause sandbox %s: %w", s.spec.ID, err), s.thawAnyway(ctx))
 	}
 	s.set(frozen, p)
 	return nil
@@ -164,6 +164,46 @@ func (s *sandbox) Resume(ctx context.Context, reboot bool) error {
 		return fmt.Errorf("boot sandbox %s: %w", s.spec.ID, err)
 	}
 	return nil
+}
+
+// Snapshot implements node.Sandbox.
+func (s *sandbox) Snapshot(ctx context.Context) (_ node.Image, err error) {
+	s.op.Lock()
+	defer s.op.Unlock()
+	switch s.state {
+	case killed:
+		return nil, ErrKilled
+	case running:
+	case off, frozen:
+		return nil, ErrNotRunning
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("snapshot of sandbox %s: %w", s.spec.ID, err)
+		}
+	}()
+	// Not a pause: connections stay, and stall.
+	if err := s.proc.freeze(ctx); err != nil {
+		return nil, errors.Join(err, s.thawAnyway(ctx))
+	}
+	i, err := s.node.newImage(ctx, s.root())
+	if thawErr := s.thawAnyway(ctx); thawErr != nil {
+		if i != nil {
+			thawErr = errors.Join(thawErr, i.Remove())
+		}
+		return nil, errors.Join(err, thawErr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// thawAnyway lets a sandbox go on that was to be frozen, although ctx may be over.
+func (s *sandbox) thawAnyway(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	return s.proc.thaw(ctx)
 }
 
 // Kill implements node.Sandbox.

@@ -20,10 +20,15 @@ const BaseTemplate = "base"
 // ErrPortClosed is returned by Dial when nothing listens on the port.
 var ErrPortClosed = errors.New("node: port is not open")
 
+// ErrBusy is returned by Snapshot when the machine cannot make one now. Nothing has
+// happened to the sandbox then.
+var ErrBusy = errors.New("node: busy")
+
 // Spec is what a sandbox is started with.
 type Spec struct {
 	ID          string
 	Template    string
+	Image       Image             `json:"-"` // its files; nil: those of the template
 	Env         map[string]string // sandbox-wide variables
 	AccessToken string            // of envd; empty: envd is open to everyone
 	EnvdVersion string
@@ -38,8 +43,16 @@ type Node interface {
 	Close() error
 }
 
-// A Sandbox is one machine of a Node. Pause, Resume and Kill are never called
-// at the same time; Dial may be called at any time.
+// An Image is the files of a sandbox as they were at one moment. It is gone when
+// its Node is closed.
+type Image interface {
+	// Remove removes it. No sandbox is being started from it then; those that were
+	// have their own files.
+	Remove() error
+}
+
+// A Sandbox is one machine of a Node. Pause, Resume, Snapshot and Kill are never
+// called at the same time; Dial may be called at any time.
 type Sandbox interface {
 	// Pause freezes all processes of the sandbox, also daemonised ones. With
 	// keepMemory false it ends them and keeps the files alone.
@@ -47,6 +60,9 @@ type Sandbox interface {
 	// Resume undoes Pause. With reboot true, and always after a pause that did
 	// not keep memory, it boots from the files.
 	Resume(ctx context.Context, reboot bool) error
+	// Snapshot copies the files of a running sandbox. Its processes stand still
+	// meanwhile and go on afterwards; connections stay.
+	Snapshot(ctx context.Context) (Image, error)
 	// Kill ends the sandbox and removes its files. It may be called again.
 	Kill() error
 	// Dial connects to a TCP port inside. It returns ErrPortClosed when nothing

@@ -19,10 +19,11 @@ type Step string
 
 // The steps.
 const (
-	Start  Step = "start"
-	Pause  Step = "pause"
-	Resume Step = "resume"
-	Kill   Step = "kill"
+	Start    Step = "start"
+	Pause    Step = "pause"
+	Resume   Step = "resume"
+	Snapshot Step = "snapshot"
+	Kill     Step = "kill"
 )
 
 // A Node is a node.Node in memory.
@@ -33,12 +34,13 @@ type Node struct {
 
 	mu        sync.Mutex
 	sandboxes map[string]*Sandbox
+	images    map[*Image]struct{}
 	wrong     []string
 }
 
 // New returns a Node without sandboxes.
 func New() *Node {
-	return &Node{sandboxes: make(map[string]*Sandbox)}
+	return &Node{sandboxes: make(map[string]*Sandbox), images: make(map[*Image]struct{})}
 }
 
 // A Sandbox is a node.Sandbox in memory. Its envd answers /health.
@@ -58,6 +60,9 @@ type Sandbox struct {
 func (n *Node) Start(ctx context.Context, spec node.Spec) (node.Sandbox, error) {
 	if err := n.hook(ctx, Start, spec.ID); err != nil {
 		return nil, err
+	}
+	if image, ok := spec.Image.(*Image); ok && !n.hasImage(image) {
+		n.complain("start of %s from an image that was removed", spec.ID)
 	}
 	sb := &Sandbox{Spec: spec, node: n, state: "running", boots: 1, listeners: make(map[int]*listener)}
 	sb.Serve(node.EnvdPort, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -100,6 +105,37 @@ func (n *Node) Alive() int {
 		}
 	}
 	return alive
+}
+
+// An Image is a node.Image without files.
+type Image struct {
+	Of   string // the ID of the sandbox
+	node *Node
+}
+
+// Remove removes the image.
+func (i *Image) Remove() error {
+	if !i.node.hasImage(i) {
+		i.node.complain("an image of %s is removed twice", i.Of)
+	}
+	i.node.mu.Lock()
+	defer i.node.mu.Unlock()
+	delete(i.node.images, i)
+	return nil
+}
+
+func (n *Node) hasImage(i *Image) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.images[i]
+	return ok
+}
+
+// Images counts the images that were not removed.
+func (n *Node) Images() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.images)
 }
 
 // Wrong returns an error if the control plane ever asked for what it must not,
@@ -185,6 +221,20 @@ func (sb *Sandbox) Resume(ctx context.Context, reboot bool) error {
 			sb.node.complain("resume of %s from memory that was not kept", sb.Spec.ID)
 		}
 	}, "paused")
+}
+
+// Snapshot makes an image.
+func (sb *Sandbox) Snapshot(ctx context.Context) (node.Image, error) {
+	image := &Image{Of: sb.Spec.ID, node: sb.node}
+	err := sb.step(ctx, Snapshot, func() {
+		sb.node.mu.Lock()
+		defer sb.node.mu.Unlock()
+		sb.node.images[image] = struct{}{}
+	}, "running")
+	if err != nil {
+		return nil, err
+	}
+	return image, nil
 }
 
 // Kill ends the sandbox.
