@@ -379,7 +379,7 @@ const (
 
 // recordedCalls has a row for every recorded exchange whose route the SDK has.
 func recordedCalls() []recordedCall {
-	return slices.Concat(lifecycleCalls(), snapshotCalls(), forkCalls(), metricsCalls(), refreshCalls(), logCalls(), volumeCalls(), secretCalls())
+	return slices.Concat(lifecycleCalls(), snapshotCalls(), forkCalls(), metricsCalls(), refreshCalls(), logCalls(), volumeCalls(), secretCalls(), networkCalls())
 }
 
 // lifecycleCalls are the rows about single sandboxes and their list.
@@ -461,11 +461,19 @@ func lifecycleCalls() []recordedCall {
 		creating("create-private-not-secure", e2b.CreateOptions{Insecure: true, Network: &e2b.Network{AllowPublicTraffic: &no}},
 			`{"templateID":"base","timeout":300,"network":{"allowPublicTraffic":false}}`,
 			badRequest("You cannot create a sandbox without public access unless you enable secure envd access via 'secure' flag.")),
-		creating("create-network-bad-deny", e2b.CreateOptions{Network: &e2b.Network{DenyOut: []string{"example.com"}}},
-			`{"templateID":"base","timeout":300,"secure":true,"network":{"denyOut":["example.com"]}}`, badRequest("invalid denied CIDR example.com")),
-		creating("create-network-domain-without-deny", e2b.CreateOptions{Network: &e2b.Network{AllowOut: []string{"example.com"}}},
-			`{"templateID":"base","timeout":300,"secure":true,"network":{"allowOut":["example.com"]}}`,
-			badRequest("When specifying allowed domains in allow out, you must include 'ALL_TRAFFIC' in deny out to block all other traffic.")),
+		creating("create-network-bad-deny", e2b.CreateOptions{Network: &e2b.Network{DenyOut: []string{"1.1.1.1"}}},
+			`{"templateID":"base","timeout":300,"secure":true,"network":{"denyOut":["1.1.1.1"]}}`, badRequest("invalid denied CIDR example.com")).
+			refusing(func(ctx context.Context, c *e2b.Client) error {
+				_, err := c.Create(ctx, &e2b.CreateOptions{Network: &e2b.Network{DenyOut: []string{"example.com"}}})
+				return err
+			}),
+		creating("create-network-domain-without-deny", e2b.CreateOptions{Network: &e2b.Network{AllowOut: []string{"1.1.1.1"}}},
+			`{"templateID":"base","timeout":300,"secure":true,"network":{"allowOut":["1.1.1.1"]}}`,
+			badRequest("When specifying allowed domains in allow out, you must include 'ALL_TRAFFIC' in deny out to block all other traffic.")).
+			refusing(func(ctx context.Context, c *e2b.Client) error {
+				_, err := c.Create(ctx, &e2b.CreateOptions{Network: &e2b.Network{AllowOut: []string{"example.com"}}})
+				return err
+			}),
 		creating("create-timeout-negative", e2b.CreateOptions{Timeout: time.Second}, `{"templateID":"base","timeout":1,"secure":true}`,
 			badSchema(`request body has an error: doesn't match schema #/components/schemas/NewSandbox: Error at "/timeout": number must be at least 0`)).
 			refusing(func(ctx context.Context, c *e2b.Client) error {
@@ -734,8 +742,6 @@ var notRecordedHere = []unusedExchanges{
 	{"pausing-first-data-plane", "the proxy in front of the sandboxes", 1},
 	{"pausing-second-data-plane-waits", "the proxy in front of the sandboxes", 1},
 	{"health", "no call asks for the health of the API", 1},
-	{"network-", "no call changes the network", 5},
-	{"killing-network-409", "no call changes the network", 1},
 	{"resume-", "Connect does what the deprecated resume does", 2},
 	{"killing-resume", "Connect does what the deprecated resume does", 1},
 	{"resuming-resume-joins-201", "Connect does what the deprecated resume does", 1},

@@ -94,34 +94,13 @@ type CreateOptions struct {
 	// Volumes are mounted in the sandbox: for each absolute path the name of the
 	// volume. See CreateVolume.
 	Volumes map[string]string
-}
-
-// Network is what traffic a sandbox may have. See
-// https://e2b.dev/docs/sandbox/internet-access.
-type Network struct {
-	AllowOut           []string // addresses, CIDRs, domains or *.domains that the sandbox may reach; beats DenyOut
-	DenyOut            []string // addresses and CIDRs that it may not reach
-	AllowPublicTraffic *bool    // whether its ports answer without a token; nil: yes
-	MaskRequestHost    string   // the Host header that its services see; ${PORT} is replaced
-	HTTPSPorts         []int    // ports whose service speaks TLS itself
-
-	// Rules change the sandbox's HTTPS requests to a domain, or to *.domain. They
-	// grant no access by themselves.
-	Rules map[string][]NetworkRule
-	// EgressProxy carries the sandbox's outgoing connections.
-	EgressProxy *EgressProxy
-}
-
-// NetworkRule is what is done to requests to a domain.
-type NetworkRule struct {
-	Headers map[string]string // set in each of them
-}
-
-// EgressProxy is a SOCKS5 proxy for outgoing connections.
-type EgressProxy struct {
-	Address  string // host:port
-	Username string
-	Password Token // never shown by Info
+	// IAM are the workload tokens that Network.Rules may name, by IAMPlaceholder. E2B
+	// turns them on per team.
+	IAM map[string]IAMToken
+	// MCP configures the gateway to Model Context Protocol servers, by the names of
+	// these, which is then started in the sandbox: see Sandbox.MCPURL. The default
+	// Template is then "mcp-gateway". The values are secrets: no error shows them.
+	MCP map[string]any
 }
 
 // A Sandbox is a handle for one sandbox: it does not own it. Dropping a handle
@@ -137,6 +116,8 @@ type Sandbox struct {
 	id     string
 	state  atomic.Pointer[handle]
 	gate   atomic.Pointer[streamGate]
+
+	mcpToken atomic.Pointer[Token] // nil: not known
 }
 
 // handle is what a connect renews, as a whole.
@@ -320,6 +301,10 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 	if err != nil {
 		return nil, err
 	}
+	gateway, err := mcpConfig(opCreate.name, o.MCP)
+	if err != nil {
+		return nil, err
+	}
 	lifetime := c.lifetimeOr(o.Timeout)
 	a, err := c.api.Create(ctx, body, lifetime)
 	if err == nil {
@@ -327,6 +312,11 @@ func (c *Client) Create(ctx context.Context, opts *CreateOptions) (*Sandbox, err
 		if h, err = c.handleOf(a, lifetime, false); err == nil {
 			s := &Sandbox{client: c, id: a.SandboxID}
 			s.init(h)
+			if gateway != nil {
+				if err := s.startMCP(ctx, gateway); err != nil {
+					return nil, err
+				}
+			}
 			return s, nil
 		}
 		err = &controlapi.OutcomeError{Attempts: 1, Ambiguous: true, Err: err}
@@ -375,7 +365,16 @@ func (o *CreateOptions) wire() (body controlapi.NewSandbox, token string, err er
 	if o.NoInternet {
 		body.AllowInternetAccess = &f
 	}
+	if err := o.Network.check(op, o.IAM); err != nil {
+		return body, "", err
+	}
 	body.Network = o.Network.wire()
+	if body.IAM, err = iamOf(op, o.IAM); err != nil {
+		return body, "", err
+	}
+	if body.MCP = o.MCP; o.MCP != nil && o.Template == "" {
+		body.TemplateID = mcpTemplate
+	}
 	if body.VolumeMounts, err = mountsOf(op, o.Volumes); err != nil {
 		return body, "", err
 	}
@@ -401,58 +400,6 @@ func (o *CreateOptions) wire() (body controlapi.NewSandbox, token string, err er
 		body.Metadata[createTokenKey] = token
 	}
 	return body, token, nil
-}
-
-// wire turns n into what is sent.
-func (n *Network) wire() *controlapi.Network {
-	if n == nil {
-		return nil
-	}
-	out := &controlapi.Network{
-		AllowPublicTraffic: n.AllowPublicTraffic, AllowOut: n.AllowOut, DenyOut: n.DenyOut,
-		MaskRequestHost: n.MaskRequestHost, HTTPSPorts: n.HTTPSPorts,
-	}
-	for domain, rules := range n.Rules {
-		if out.Rules == nil {
-			out.Rules = make(map[string][]controlapi.NetworkRule, len(n.Rules))
-		}
-		list := make([]controlapi.NetworkRule, len(rules))
-		for i, r := range rules {
-			list[i].Transform = &controlapi.Transform{Headers: r.Headers}
-		}
-		out.Rules[domain] = list
-	}
-	if p := n.EgressProxy; p != nil {
-		out.EgressProxy = &controlapi.EgressProxy{Address: p.Address, Username: p.Username, Password: p.Password.Reveal()}
-	}
-	return out
-}
-
-// networkOf turns what came back into a Network.
-func networkOf(w *controlapi.Network) *Network {
-	if w == nil {
-		return nil
-	}
-	n := &Network{
-		AllowPublicTraffic: w.AllowPublicTraffic, AllowOut: w.AllowOut, DenyOut: w.DenyOut,
-		MaskRequestHost: w.MaskRequestHost, HTTPSPorts: w.HTTPSPorts,
-	}
-	for domain, rules := range w.Rules {
-		if n.Rules == nil {
-			n.Rules = make(map[string][]NetworkRule, len(w.Rules))
-		}
-		list := make([]NetworkRule, len(rules))
-		for i, r := range rules {
-			if r.Transform != nil {
-				list[i].Headers = r.Transform.Headers
-			}
-		}
-		n.Rules[domain] = list
-	}
-	if p := w.EgressProxy; p != nil {
-		n.EgressProxy = &EgressProxy{Address: p.Address, Username: p.Username, Password: NewToken(p.Password)}
-	}
-	return n
 }
 
 // badEnv finds a variable that the kernel would refuse, or split elsewhere.

@@ -134,6 +134,12 @@ func (c *Client) Refresh(ctx context.Context, id string, d time.Duration) error 
 	return err
 }
 
+// SetNetwork replaces the rules for a sandbox's outgoing traffic.
+func (c *Client) SetNetwork(ctx context.Context, id string, body *NetworkUpdate) error {
+	_, err := c.do(ctx, request{method: http.MethodPut, segments: []string{"sandboxes", id, "network"}, body: body, safe: true})
+	return err
+}
+
 // Info describes a sandbox.
 func (c *Client) Info(ctx context.Context, id string) (*Detail, error) {
 	a, err := c.do(ctx, request{method: http.MethodGet, segments: []string{"sandboxes", id}, safe: true})

@@ -20,6 +20,19 @@ type NewSandbox struct {
 	Metadata            map[string]string `json:"metadata,omitempty"`
 	EnvVars             map[string]string `json:"envVars,omitempty"`
 	VolumeMounts        []VolumeMount     `json:"volumeMounts,omitempty"`
+	MCP                 map[string]any    `json:"mcp,omitempty"`
+	IAM                 *IAM              `json:"iam,omitempty"`
+}
+
+// IAM is the workload identity of a sandbox.
+type IAM struct {
+	Tokens map[string]IAMToken `json:"tokens"`
+}
+
+// IAMToken is a workload token that rules may name.
+type IAMToken struct {
+	Audience  string `json:"audience"`
+	TokenType string `json:"tokenType"`
 }
 
 // AutoResume says whether traffic wakes a paused sandbox.
@@ -37,6 +50,16 @@ type Network struct {
 
 	Rules       map[string][]NetworkRule `json:"rules,omitempty"`
 	EgressProxy *EgressProxy             `json:"egressProxy,omitempty"`
+}
+
+// NetworkUpdate replaces the rules for outgoing traffic. What is left out is
+// cleared.
+type NetworkUpdate struct {
+	AllowOut            []string                 `json:"allowOut,omitempty"`
+	DenyOut             []string                 `json:"denyOut,omitempty"`
+	Rules               map[string][]NetworkRule `json:"rules,omitempty"`
+	EgressProxy         *EgressProxy             `json:"egressProxy,omitempty"`
+	AllowInternetAccess *bool                    `json:"allow_internet_access,omitempty"`
 }
 
 // NetworkRule is one rule for a domain.
