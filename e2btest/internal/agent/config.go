@@ -47,6 +47,9 @@ type Config struct {
 	// Binds are the directories and files of the host to show read-only, at the
 	// same path, below Root. What they are mounted on exists.
 	Binds []Bind
+	// Volumes are directories of the host to show writable, at paths that need not
+	// exist.
+	Volumes []Volume
 	// Path is the PATH of commands.
 	Path string
 	// Python is the interpreter. Empty: there is none, PythonErr says why.
@@ -66,6 +69,9 @@ type Bind struct {
 	// the bind is mounted on.
 	Optional bool
 }
+
+// A Volume is a directory of the host that a sandbox sees at a path of its own.
+type Volume struct{ Source, Path string }
 
 // Below says whether path is dir or in it. Both are absolute and clean.
 func Below(path, dir string) bool {

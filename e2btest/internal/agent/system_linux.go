@@ -45,6 +45,10 @@ func isolate(cfg *Config) error {
 			return err
 		}
 	}
+	volumes, err := openVolumes(cfg.Volumes)
+	if err != nil {
+		return err
+	}
 	if err := mountDev(cfg.Root + "/dev"); err != nil {
 		return err
 	}
@@ -67,10 +71,14 @@ func isolate(cfg *Config) error {
 		return err
 	}
 
+	volumePaths, err := mountVolumes(volumes, cfg.Volumes)
+	if err != nil {
+		return err
+	}
 	if err := coverProc(); err != nil {
 		return err
 	}
-	if err := restrictMounts(cfg.Binds); err != nil {
+	if err := restrictMounts(cfg.Binds, volumePaths); err != nil {
 		return err
 	}
 	if err := unix.Sethostname([]byte(Hostname)); err != nil {
@@ -138,9 +146,45 @@ func mountDev(dev string) error {
 	return nil
 }
 
-// restrictMounts makes all that is the host's read-only, and lets no device be
-// opened in the sandbox's own files.
-func restrictMounts(binds []Bind) error {
+// openVolumes takes hold of volumes as long as the host's root is there.
+func openVolumes(volumes []Volume) ([]int, error) {
+	trees := make([]int, len(volumes))
+	for i, v := range volumes {
+		fd, err := unix.OpenTree(unix.AT_FDCWD, v.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return nil, fmt.Errorf("open volume for %s: %w", v.Path, err)
+		}
+		trees[i] = fd
+	}
+	return trees, nil
+}
+
+// mountVolumes mounts them when the root is the sandbox's own, since what its
+// processes have put in the way must not lead out of it. It returns where they are.
+func mountVolumes(trees []int, volumes []Volume) ([]string, error) {
+	var paths []string
+	for i, v := range volumes {
+		if err := os.MkdirAll(v.Path, 0o755); err != nil {
+			return nil, fmt.Errorf("mount volume: %w", err)
+		}
+		at, err := filepath.EvalSymlinks(v.Path)
+		if err != nil {
+			return nil, fmt.Errorf("mount volume: %w", err)
+		}
+		if err := unix.MoveMount(trees[i], "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return nil, fmt.Errorf("mount volume on %s: %w", at, err)
+		}
+		if err := unix.Close(trees[i]); err != nil {
+			return nil, err
+		}
+		paths = append(paths, at)
+	}
+	return paths, nil
+}
+
+// restrictMounts makes all that is the host's read-only, except volumes, and lets no
+// device be opened in the sandbox's own files.
+func restrictMounts(binds []Bind, volumes []string) error {
 	all, err := mounts.List()
 	if err != nil {
 		return err
@@ -148,7 +192,7 @@ func restrictMounts(binds []Bind) error {
 	for _, m := range all {
 		flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT)
 		switch {
-		case m.Path == "/":
+		case m.Path == "/", slices.Contains(volumes, m.Path):
 			flags |= unix.MS_NODEV
 		case slices.ContainsFunc(binds, func(b Bind) bool { return Below(m.Path, b.Path) }):
 			flags |= unix.MS_NODEV | unix.MS_RDONLY

@@ -98,6 +98,10 @@ func (s *sandbox) boot(ctx context.Context, prepare func() error) error {
 	cfg := s.node.config
 	cfg.Spec = s.spec
 	cfg.Root = s.root()
+	var err error
+	if cfg.Volumes, err = s.node.volumes(s.spec.Volumes); err != nil {
+		return err
+	}
 	p, err := s.node.startProcess(ctx, cfg, s.node.log.With("sandbox", s.spec.ID), prepare)
 	if err != nil {
 		return err

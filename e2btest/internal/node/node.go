@@ -32,6 +32,21 @@ type Spec struct {
 	Env         map[string]string // sandbox-wide variables
 	AccessToken string            // of envd; empty: envd is open to everyone
 	EnvdVersion string
+	Volumes     []Volume // that it has
+}
+
+// A Volume is a directory that sandboxes share. A node makes it when a sandbox first
+// has it, and may have none.
+type Volume struct {
+	ID   string
+	Path string // where it is in the sandbox
+}
+
+// A VolumeRemover is a Node that has volumes.
+type VolumeRemover interface {
+	// RemoveVolume removes the files of a volume, also from under the sandboxes that
+	// have it.
+	RemoveVolume(id string) error
 }
 
 // A Node starts sandboxes.
