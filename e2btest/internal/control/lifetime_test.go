@@ -104,7 +104,8 @@ func TestAdvanceWaitsOutASnapshotThatDelaysTheEnd(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		t := r.t
 		id := r.create(ownKey, `{"templateID":"base","timeout":60}`)
-		release := r.api.Snapshotting(id)
+		release := r.hold(nodetest.Snapshot)
+		taken := r.background(ownKey, "POST", "/sandboxes/"+id+"/snapshots", `{}`)
 		advanced := make(chan struct{})
 		go func() {
 			r.api.Advance(time.Hour)
@@ -114,7 +115,8 @@ func TestAdvanceWaitsOutASnapshotThatDelaysTheEnd(t *testing.T) {
 		require.Equal(t, "running", r.state(id))
 		release()
 		<-advanced
-		require.Equal(t, 404, r.info(id).status)
+		require.Equal(t, 201, (<-taken).status)
+		require.Equal(t, "paused", r.state(id), "as after any end that a kept state survives")
 	})
 }
 

@@ -29,7 +29,7 @@ const maxPage = 100
 // parseListQuery checks the parameters as the validation of the real server
 // does, and then as its handler.
 func parseListQuery(q url.Values) (*listQuery, *Error) {
-	list := &listQuery{limit: maxPage, ascending: q.Get("order") == "asc"}
+	list := &listQuery{ascending: q.Get("order") == "asc"}
 	if err := list.parseStates(q["state"]); err != nil {
 		return nil, err
 	}
@@ -43,17 +43,9 @@ func parseListQuery(q url.Values) (*listQuery, *Error) {
 		}
 		list.startedAfter = micros(t)
 	}
-	if limit, ok := q["limit"]; ok {
-		n, err := strconv.Atoi(limit[0])
-		switch {
-		case err != nil:
-			return nil, queryError("limit", fmt.Sprintf("value %s: an invalid integer: %v", limit[0], errors.Unwrap(err)))
-		case n < 1:
-			return nil, queryError("limit", "number must be at least 1")
-		case n > maxPage:
-			return nil, queryError("limit", fmt.Sprintf("number must be at most %d", maxPage))
-		}
-		list.limit = n
+	var err *Error
+	if list.limit, err = parseLimit(q); err != nil {
+		return nil, err
 	}
 
 	if metadata, ok := q["metadata"]; ok {
@@ -66,14 +58,41 @@ func parseListQuery(q url.Values) (*listQuery, *Error) {
 	if strings.Contains(list.template, ":") {
 		return nil, fail(http.StatusBadRequest, "Invalid template: tags are not supported here because sandboxes are not tag-scoped")
 	}
-	if token := q.Get("nextToken"); token != "" {
-		after, ok := parseCursor(token, list.ascending)
-		if !ok {
-			return nil, fail(http.StatusBadRequest, "Invalid next token")
-		}
-		list.after = &after
+	if list.after, err = parseAfter(q, list.ascending); err != nil {
+		return nil, err
 	}
 	return list, nil
+}
+
+// parseLimit reads how many items a page may have.
+func parseLimit(q url.Values) (int, *Error) {
+	limit, ok := q["limit"]
+	if !ok {
+		return maxPage, nil
+	}
+	n, err := strconv.Atoi(limit[0])
+	switch {
+	case err != nil:
+		return 0, queryError("limit", fmt.Sprintf("value %s: an invalid integer: %v", limit[0], errors.Unwrap(err)))
+	case n < 1:
+		return 0, queryError("limit", "number must be at least 1")
+	case n > maxPage:
+		return 0, queryError("limit", fmt.Sprintf("number must be at most %d", maxPage))
+	}
+	return n, nil
+}
+
+// parseAfter reads where a page begins; nil: at the beginning.
+func parseAfter(q url.Values, ascending bool) (*cursor, *Error) {
+	token := q.Get("nextToken")
+	if token == "" {
+		return nil, nil
+	}
+	after, ok := parseCursor(token, ascending)
+	if !ok {
+		return nil, fail(http.StatusBadRequest, "Invalid next token")
+	}
+	return &after, nil
 }
 
 // parseStates reads the one comma list of states.
@@ -166,7 +185,7 @@ func parseCursor(token string, ascending bool) (cursor, bool) {
 	return cursor{t, id}, true
 }
 
-func (v *listedView) cursor() cursor { return cursor{micros(v.StartedAt), v.SandboxID} }
+func (v listedView) cursor() cursor { return cursor{micros(v.StartedAt), v.SandboxID} }
 
 // matches reports whether a sandbox of those settings is asked for.
 func (list *listQuery) matches(c *settings, startedAt time.Time) bool {
@@ -207,21 +226,27 @@ func (s *Server) list(team *Team, list *listQuery) (items []listedView, nextToke
 	}
 	s.mu.Unlock()
 
+	items, nextToken = page(items, listedView.cursor, list.after, list.ascending, list.limit)
+	return items, nextToken, total
+}
+
+// page orders all items and returns those of one page, with the token of the next.
+func page[T any](items []T, at func(T) cursor, after *cursor, ascending bool, limit int) (_ []T, nextToken string) {
 	order := cursor.compare
-	if list.ascending {
+	if ascending {
 		order = func(c, d cursor) int { return d.compare(c) }
 	}
-	slices.SortFunc(items, func(a, b listedView) int { return order(a.cursor(), b.cursor()) })
-	if list.after != nil {
-		seen := slices.IndexFunc(items, func(v listedView) bool { return order(v.cursor(), *list.after) > 0 })
+	slices.SortFunc(items, func(a, b T) int { return order(at(a), at(b)) })
+	if after != nil {
+		seen := slices.IndexFunc(items, func(item T) bool { return order(at(item), *after) > 0 })
 		if seen < 0 {
 			seen = len(items)
 		}
 		items = items[seen:]
 	}
-	if len(items) > list.limit {
-		items = items[:list.limit]
-		nextToken = items[list.limit-1].cursor().token(list.ascending)
+	if len(items) > limit {
+		items = items[:limit]
+		nextToken = at(items[limit-1]).token(ascending)
 	}
-	return items, nextToken, total
+	return items, nextToken
 }

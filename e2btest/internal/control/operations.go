@@ -16,22 +16,29 @@ func (r rule) refusal(id string) *Error {
 	return fail(r.status, fmt.Sprintf(r.text, id))
 }
 
-// create starts a new sandbox.
-func (s *Server) create(ctx context.Context, c *settings, env map[string]string) *Error {
+// create starts a new sandbox, from what b has kept if it is not nil.
+func (s *Server) create(ctx context.Context, c *settings, b *build) *Error {
+	c.id = newID()
+	spec := node.Spec{ID: c.id, Template: c.base, Env: c.env, EnvdVersion: c.template.EnvdVersion}
 	s.mu.Lock()
 	switch {
 	case s.closed:
 		s.mu.Unlock()
 		return errClosed
+	case b != nil && b.gone: // since it was looked up
+		s.mu.Unlock()
+		return templateNotFound(c.template.ID)
 	case s.usedLocked(c.team) >= c.team.MaxSandboxes:
 		s.mu.Unlock()
 		return c.team.quotaError()
 	}
 	s.creating[c.team]++
+	if b != nil {
+		b.starts++
+		spec.Image = b.image
+	}
 	s.mu.Unlock()
 
-	c.id = newID()
-	spec := node.Spec{ID: c.id, Template: c.template.alias(), Env: env, EnvdVersion: c.template.EnvdVersion}
 	if c.secure {
 		spec.AccessToken = s.token("envd", c.id)
 	}
@@ -39,6 +46,11 @@ func (s *Server) create(ctx context.Context, c *settings, env map[string]string)
 
 	s.mu.Lock()
 	s.creating[c.team]--
+	if b != nil {
+		if b.starts--; b.gone {
+			s.discardBuildLocked(b)
+		}
+	}
 	closed := s.closed
 	if err == nil && !closed {
 		c.machine = machine

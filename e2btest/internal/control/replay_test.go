@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/control"
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/nodetest"
 )
 
@@ -128,7 +129,7 @@ var (
 	whileKilling = during(nodetest.Kill, "DELETE", "", "")
 	whileResumes = during(nodetest.Resume, "POST", "/connect", `{"timeout":300}`)
 
-	whileSnapshotting = func(r *rig, b *binding) func() { return r.api.Snapshotting(b.recorded[firstID]) }
+	whileSnapshotting = during(nodetest.Snapshot, "POST", "/snapshots", `{}`)
 
 	resumedNoAutoPause = on(full, pausedStep, postStep(201, "/resume", `{"timeout":60,"autoPause":false}`))
 )
@@ -381,6 +382,66 @@ var situations = map[string]situation{
 	"snapshotting-resume-409":      {setup: on(long), holds: whileSnapshotting},
 	"snapshotting-timeout-409":     {setup: on(long), holds: whileSnapshotting},
 
+	"create-from-snapshot-named":   {setup: snapshots("rig-snap:v1")},
+	"create-from-snapshot-unnamed": {setup: snapshots("")},
+	"fork-201":                     runningFor(secure),
+	"fork-count-101-400":           running,
+	"fork-count-limit-400":         running,
+	"fork-count-zero-400":          running,
+	"fork-info":                    {setup: forked},
+	"fork-no-body-201":             runningFor(secure),
+	"fork-node-busy-503":           {setup: busySnapshot},
+	"fork-paused-409":              pausedOnce,
+	"fork-quota-400":               nothing,
+	"fork-timeout-zero-400":        running,
+	"fork-unknown-404":             nothing,
+	"info-after-failed-snapshot": {setup: func(r *rig, b *binding) {
+		on(long)(r, b)
+		r.failing(nodetest.Snapshot)
+		postStep(500, "/snapshots", `{}`)(r, b.recorded[firstID])
+	}},
+	"info-snapshotted-sandbox":              runningFor(withM, postStep(201, "/snapshots", `{}`)),
+	"killing-fork-409":                      {setup: on(long), holds: whileKilling},
+	"killing-snapshot-409":                  {setup: on(long), holds: whileKilling},
+	"pausing-snapshot-409":                  {setup: on(long), holds: whilePausing},
+	"resuming-fork-409":                     {setup: on(long, pausedStep), holds: whileResumes},
+	"snapshot-create-foreign-namespace-400": running,
+	"snapshot-create-named-201":             running,
+	"snapshot-create-named-again-201":       {setup: snapshots("rig-snap:v1")},
+	"snapshot-create-namespaced-201":        {setup: snapshots("rig-snap:v1", "rig-snap:v2")},
+	"snapshot-create-no-body":               running,
+	"snapshot-create-unknown-404":           nothing,
+	"snapshot-create-unnamed-201":           running,
+	"snapshot-delete-204":                   {setup: snapshots("")},
+	"snapshot-delete-foreign-403":           {setup: snapshots("rig-snap")},
+	"snapshot-delete-foreign-id-403": {setup: func(r *rig, b *binding) {
+		b.texts["rki5dems9wqfm4r03t7g"] = r.must(201, ownKey, "POST", "/sandboxes", plain).field(r.t, "templateID")
+	}},
+	"snapshot-delete-in-use-paused-400": {setup: func(r *rig, b *binding) {
+		snapshots("")(r, b)
+		r.pause(r.create(ownKey, `{"templateID":"`+b.recorded[firstTemplate]+`"}`))
+	}},
+	"snapshot-delete-named-204":     {setup: snapshots("rig-snap:v1", "rig-snap:v2")},
+	"snapshot-list-after-delete":    nothing,
+	"snapshot-list-bad-token-400":   nothing,
+	"snapshot-list-by-name":         {setup: snapshots("rig-snap:v1", "rig-snap:v2", "rig-snap")},
+	"snapshot-list-by-name-tag":     {setup: snapshots("rig-snap:v1", "rig-snap:v2", "rig-snap")},
+	"snapshot-list-by-name-unknown": {setup: snapshots("rig-snap")},
+	"snapshot-list-by-sandbox":      {setup: snapshots("", "rig-snap:v1", "rig-snap")},
+	"snapshot-list-page-1":          {setup: snapshots("", "rig-snap")},
+	"snapshot-list-page-2": {setup: func(r *rig, b *binding) {
+		snapshots("", "rig-snap")(r, b)
+		b.id("template000000000002", b.recorded[firstTemplate])
+		b.texts["MjAyNi0wMS0wMlQwMzowNDowNS40MTk1OFpfX3RlbXBsYXRlMDAwMDAwMDAwMDAx"] =
+			r.must(200, ownKey, "GET", "/snapshots?limit=1", "").header.Get("X-Next-Token")
+	}},
+	"snapshot-node-busy-503":    {setup: busySnapshot},
+	"snapshot-node-fails-500":   {setup: func(r *rig, b *binding) { on(long)(r, b); r.failing(nodetest.Snapshot) }},
+	"snapshot-paused-404":       pausedOnce,
+	"snapshot-slow-201":         {setup: on(long), waits: true, holds: func(r *rig, _ *binding) func() { return r.hold(nodetest.Snapshot) }},
+	"snapshotting-fork-409":     {setup: on(long), holds: whileSnapshotting},
+	"snapshotting-snapshot-409": {setup: on(long), holds: whileSnapshotting, waits: true},
+
 	"timeout-204":                     running,
 	"timeout-max-length-exceeded-400": {setup: tooOld},
 	"timeout-missing-400":             running,
@@ -391,6 +452,43 @@ var situations = map[string]situation{
 	"timeout-unknown-404":             nothing,
 	"timeout-wrong-type-400":          running,
 	"timeout-zero-204":                running,
+}
+
+// firstTemplate is how most recordings call an unnamed snapshot.
+const firstTemplate = "template000000000001"
+
+const withM = `{"templateID":"base","timeout":600,"secure":true,"metadata":{"m":"1"}}`
+
+// snapshots makes a sandbox and snapshots of it with these names.
+func snapshots(names ...string) func(r *rig, b *binding) {
+	return func(r *rig, b *binding) {
+		id := r.create(ownKey, long)
+		for _, name := range names {
+			r.api.Advance(time.Millisecond)
+			body := `{"name":"` + name + `"}`
+			if name == "" {
+				body = `{}`
+			}
+			snapshotID := r.must(201, ownKey, "POST", "/sandboxes/"+id+"/snapshots", body).field(r.t, "snapshotID")
+			if name == "" {
+				b.id(firstTemplate, strings.TrimSuffix(snapshotID, ":default"))
+			}
+		}
+		b.texts[firstID] = id // not b.id: an answer may name another one so
+	}
+}
+
+func busySnapshot(r *rig, b *binding) {
+	on(long)(r, b)
+	r.failingWith(nodetest.Snapshot, fmt.Errorf("%w: injected", node.ErrBusy))
+}
+
+func forked(r *rig, b *binding) {
+	id := r.create(ownKey, withM)
+	forks, _ := r.must(201, ownKey, "POST", "/sandboxes/"+id+"/fork", "").decoded(r.t).([]any)
+	require.Len(r.t, forks, 1)
+	fork, _ := forks[0].(map[string]any)["sandbox"].(map[string]any)
+	b.id(firstID, fork["sandboxID"].(string))
 }
 
 const autoPaused = `{"templateID":"base","timeout":1,"autoPause":true}`
@@ -422,28 +520,17 @@ func killedWhileResuming(r *rig, b *binding) {
 // outOfScope are the recordings of what the emulator does not do, by the
 // beginning of their names.
 var outOfScope = map[string]string{
-	"create-from-snapshot-":        "needs the snapshot route",
 	"create-node-precondition-500": "the text of a node's own refusal; a node here has no classes of errors",
 	"create-nodes-full-504":        "needs a node that refuses for lack of room",
 	"data-plane-secure-no-token-":  "answered by envd, where it is tested",
-	"fork-":                        "no fork route",
-	"info-after-failed-snapshot":   "needs the snapshot route",
 	"info-after-network":           "needs the network route",
-	"info-snapshotted-sandbox":     "needs the snapshot route",
 	"info-with-volume":             "needs volumes",
-	"killing-fork-":                "no fork route",
 	"killing-network-":             "no network route",
-	"killing-snapshot-":            "no snapshot route",
 	"logs-":                        "no log routes",
 	"metrics-":                     "no metrics routes",
 	"network-":                     "no network route",
-	"pausing-snapshot-":            "no snapshot route",
 	"rate-limit-":                  "no rate limiter",
-	"resuming-fork-":               "no fork route",
 	"secrets-":                     "no secrets routes",
-	"snapshot-":                    "no snapshot routes",
-	"snapshotting-fork-":           "no fork route",
-	"snapshotting-snapshot-":       "no snapshot route",
 	"team-metrics-":                "no metrics routes",
 	"volume-":                      "no volume routes",
 }
@@ -541,6 +628,7 @@ func (r *rig) sendRecorded(x *exchange, b *binding) answer {
 	if x.Request.Query != "" {
 		target += "?" + x.Request.Query
 	}
+	body = []byte(b.translate(string(body)))
 	req := httptest.NewRequest(x.Request.Method, b.translate(target), bytes.NewReader(body))
 	req.Host = "127.0.0.1:3000"
 	for name, value := range x.Request.Headers {
@@ -600,7 +688,7 @@ func (b *binding) compare(t *testing.T, x *exchange, got answer, seen map[string
 		switch {
 		case name == "X-Next-Token":
 			token, err := base64.URLEncoding.DecodeString(got.header.Get(name))
-			if err != nil || !regexp.MustCompile(`^20\d\d-\d\d-\d\dT[0-9:.]+Z__i[a-z0-9]{20}(__asc)?$`).Match(token) ||
+			if err != nil || !regexp.MustCompile(`^20\d\d-\d\d-\d\dT[0-9:.]+Z__i?[a-z0-9]{20}(__asc)?$`).Match(token) ||
 				strings.HasSuffix(string(token), "__asc") != strings.Contains(x.Request.Query, "order=asc") {
 				seen["header "+name] = string(token)
 			}
@@ -679,6 +767,14 @@ func (b *binding) compareField(path, name string, want, got any, seen map[string
 	case "sandboxId":
 		// Of the proxy, which shows the ID that it was asked for.
 		ok = b.translate(recorded) == real
+	case "snapshotID":
+		// As it is with a name, and otherwise a new ID with the same tag.
+		if id, tag, _ := strings.Cut(recorded, ":"); strings.HasPrefix(id, "template0") {
+			realTemplate, realTag, _ := strings.Cut(real, ":")
+			ok = templateID.MatchString(realTemplate) && b.same(id, realTemplate) && realTag == tag
+			break
+		}
+		ok = recorded == real
 	case "templateID":
 		ok = templateID.MatchString(real)
 	case "envdAccessToken", "trafficAccessToken":

@@ -45,7 +45,8 @@ type rig struct {
 	mu   sync.Mutex
 	held map[nodetest.Step]chan struct{}
 	fail map[nodetest.Step]error
-	slow bool // steps take up to a millisecond
+	once nodetest.Step // fails the next time, and then no more
+	slow bool          // steps take up to a millisecond
 }
 
 func teams() []control.Team {
@@ -64,6 +65,9 @@ func newRig(t *testing.T, opts control.Options) *rig {
 	r.node.Hook = func(ctx context.Context, step nodetest.Step, _ string) error {
 		r.mu.Lock()
 		gate, err, slow := r.held[step], r.fail[step], r.slow
+		if r.once == step {
+			r.once, err = "", errNode
+		}
 		r.mu.Unlock()
 		if slow {
 			<-time.After(rand.N(time.Millisecond))
@@ -119,10 +123,12 @@ func (r *rig) releaseAll() {
 
 var errNode = errors.New("injected")
 
-func (r *rig) failing(step nodetest.Step) {
+func (r *rig) failing(step nodetest.Step) { r.failingWith(step, errNode) }
+
+func (r *rig) failingWith(step nodetest.Step, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.fail[step] = errNode
+	r.fail[step] = err
 }
 
 // An answer is what came back.

@@ -75,6 +75,10 @@ func routesOf(which Routes) []route {
 		newRoute("POST", "sandboxes/{}/pause", (*Server).handlePause).takes(pauseSchema, false).changing(),
 		newRoute("POST", "sandboxes/{}/timeout", (*Server).handleTimeout).takes(timeoutSchema, false).changing(),
 		newRoute("POST", "sandboxes/{}/refreshes", (*Server).handleRefresh).takes(refreshSchema, false).changing(),
+		newRoute("POST", "sandboxes/{}/snapshots", (*Server).handleSnapshot).takes(snapshotSchema, true).changing(),
+		newRoute("POST", "sandboxes/{}/fork", (*Server).handleFork).takes(forkSchema, false).changing(),
+		newRoute("GET", "snapshots", (*Server).handleSnapshots),
+		newRoute("DELETE", "templates/{}", (*Server).handleDeleteTemplate),
 	}
 	if which != V2Routes {
 		routes = append(routes,
@@ -225,12 +229,12 @@ func (s *Server) handleCreate(c *call, timeout time.Duration, secure bool) (*res
 	if err := decode(c.body, &body); err != nil {
 		return nil, err
 	}
-	template, err := s.template(c.team, body.TemplateID)
+	template, from, err := s.template(c.team, body.TemplateID)
 	if err != nil {
 		return nil, err
 	}
 	sb := &settings{
-		team: c.team, template: template, metadata: body.Metadata, timeout: body.Timeout.or(timeout),
+		team: c.team, template: template, base: template.alias(), env: body.EnvVars, metadata: body.Metadata, timeout: body.Timeout.or(timeout),
 		autoPause: body.AutoPause, autoPauseMemory: body.AutoPauseMemory == nil || *body.AutoPauseMemory,
 		autoResume: body.AutoResume.Enabled, secure: body.Secure || secure,
 		allowInternet: body.AllowInternetAccess, network: body.Network,
@@ -238,7 +242,10 @@ func (s *Server) handleCreate(c *call, timeout time.Duration, secure bool) (*res
 	if err := sb.check(&body); err != nil {
 		return nil, err
 	}
-	if err := s.create(c.ctx, sb, body.EnvVars); err != nil {
+	if from != nil {
+		sb.base, sb.env = from.from.base, from.from.envWith(body.EnvVars)
+	}
+	if err := s.create(c.ctx, sb, from); err != nil {
 		return nil, err
 	}
 	return &response{status: http.StatusCreated, body: s.view(sb)}, nil

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"maps"
 	"net/http"
 	"time"
 
@@ -14,6 +15,8 @@ type settings struct {
 	id       string
 	team     *Team
 	template *Template
+	base     string // the template that it came from in the end, which says what its machine has
+	env      map[string]string
 	machine  node.Sandbox
 
 	metadata        map[string]string // nil: none was given
@@ -29,6 +32,14 @@ type settings struct {
 // private reports whether traffic needs a token.
 func (c *settings) private() bool {
 	return c.network != nil && c.network.AllowPublicTraffic != nil && !*c.network.AllowPublicTraffic
+}
+
+// envWith returns the sandbox-wide variables with others added.
+func (c *settings) envWith(more map[string]string) map[string]string {
+	env := make(map[string]string, len(c.env)+len(more))
+	maps.Copy(env, c.env)
+	maps.Copy(env, more)
+	return env
 }
 
 // A sandbox is a live one.
@@ -126,11 +137,7 @@ func (s *Server) pauseLocked(sb *sandbox, keepMemory bool) *transition {
 		err := sb.machine.Pause(s.ctx, keepMemory)
 		sb.run.End()
 		if err != nil {
-			s.log.ErrorContext(s.ctx, "sandbox is lost: its pause failed", "sandbox", sb.id, "error", err)
-			s.mu.Lock()
-			sb.state = Killing
-			s.mu.Unlock()
-			_ = s.destroy(sb.settings) // which logs its error
+			s.lose(sb, "pause", err)
 		}
 		return err
 	}, func(err error) {
@@ -139,12 +146,27 @@ func (s *Server) pauseLocked(sb *sandbox, keepMemory bool) *transition {
 			delete(s.stored, sb.id)
 			return
 		}
-		c := *sb.settings
-		if c.metadata == nil {
-			c.metadata = map[string]string{} // so the real server shows it from now on
-		}
-		s.stored[sb.id] = &snapshot{settings: &c, startedAt: sb.startedAt, pausedAt: now, memory: keepMemory}
+		s.storeLocked(sb, now, keepMemory)
 	})
+}
+
+// storeLocked keeps what a sandbox is when it is paused.
+func (s *Server) storeLocked(sb *sandbox, now time.Time, memory bool) {
+	c := *sb.settings
+	if c.metadata == nil {
+		c.metadata = map[string]string{} // so the real server shows it from now on
+	}
+	s.stored[sb.id] = &snapshot{settings: &c, startedAt: sb.startedAt, pausedAt: now, memory: memory}
+}
+
+// lose ends the machine of a sandbox in transition whose node failed at what.
+func (s *Server) lose(sb *sandbox, what string, err error) {
+	s.log.ErrorContext(s.ctx, "sandbox is lost: its "+what+" failed", "sandbox", sb.id, "error", err)
+	s.mu.Lock()
+	sb.state = Killing
+	s.mu.Unlock()
+	sb.run.End()
+	_ = s.destroy(sb.settings) // which logs its error
 }
 
 // killLocked begins to kill a running sandbox, with its snapshot.

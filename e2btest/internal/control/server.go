@@ -48,6 +48,7 @@ type Server struct {
 	stored   map[string]*snapshot // by ID; a sandbox that runs again keeps its snapshot
 	starts   map[string]*start    // by ID: snapshots that are being resumed
 	creating map[*Team]int        // sandboxes that are being created
+	saved    []*saved             // in the order of their creation
 }
 
 // New starts a control plane. Close ends it.

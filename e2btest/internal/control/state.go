@@ -67,6 +67,8 @@ const (
 	opKill
 	opSetTimeout // also refreshes
 	opTraffic    // a request through the proxy
+	opSnapshot
+	opFork
 	operations
 )
 
@@ -93,6 +95,7 @@ var (
 	notFound      = rule{refuse, http.StatusNotFound, `Sandbox "%s" doesn't exist or you don't have access to it`}
 	alreadyPaused = rule{refuse, http.StatusConflict, `Error pausing sandbox - sandbox '%s' is already paused`}
 	beingKilled   = conflict(`Sandbox "%s" is being killed`)
+	notForked     = conflict(`Sandbox '%s' is paused and cannot be forked; resume it first`)
 )
 
 func conflict(text string) rule { return rule{refuse, http.StatusConflict, text} }
@@ -152,6 +155,24 @@ var rules = [operations][phases]rule{
 		resuming:     {do: join},
 		snapshotting: {do: onLive},
 		killing:      notFound,
+	},
+	opSnapshot: {
+		unknown:      notFound,
+		running:      {do: onLive},
+		pausing:      conflict(`Sandbox '%s' cannot be snapshotted while in 'pausing' state`),
+		paused:       notFound,
+		resuming:     notFound,
+		snapshotting: {await, http.StatusConflict, `Sandbox '%s' cannot be snapshotted while in 'snapshotting' state`}, // nevertheless
+		killing:      conflict(`Sandbox '%s' cannot be snapshotted while in 'killing' state`),
+	},
+	opFork: {
+		unknown:      notFound,
+		running:      {do: onLive},
+		pausing:      conflict(`Sandbox '%s' cannot be forked while in 'pausing' state`),
+		paused:       notForked,
+		resuming:     notForked,
+		snapshotting: conflict(`Sandbox '%s' cannot be forked while in 'snapshotting' state`),
+		killing:      conflict(`Sandbox '%s' cannot be forked while in 'killing' state`),
 	},
 }
 

@@ -51,11 +51,8 @@ var phases = map[string]phase{
 	"killing":             inPhase("DELETE", "", "", nodetest.Kill),
 	"killing once paused": inPhase("DELETE", "", "", nodetest.Kill, pausedStep, unpausedStep),
 	"pausing again":       inPhase("POST", "/pause", "", nodetest.Pause, pausedStep, unpausedStep),
-	"snapshotting": func(r *rig) (string, func()) {
-		id := r.create(ownKey, autoResume)
-		return id, r.api.Snapshotting(id)
-	},
-	"unknown": func(*rig) (string, func()) { return "iunknown", func() {} },
+	"snapshotting":        inPhase("POST", "/snapshots", "{}", nodetest.Snapshot),
+	"unknown":             func(*rig) (string, func()) { return "iunknown", func() {} },
 }
 
 // cells says what each operation answers in each phase, and which answers come
@@ -107,6 +104,28 @@ var cells = map[string]map[string]string{
 	},
 	"timeout":   timeoutCells,
 	"refreshes": timeoutCells,
+	"snapshot": {
+		"running":             "201",
+		"pausing":             "409 Sandbox 'ID' cannot be snapshotted while in 'pausing' state",
+		"pausing again":       "409 Sandbox 'ID' cannot be snapshotted while in 'pausing' state",
+		"paused":              gone,
+		"resuming":            gone,
+		"snapshotting":        "waits 409 Sandbox 'ID' cannot be snapshotted while in 'snapshotting' state",
+		"killing":             "409 Sandbox 'ID' cannot be snapshotted while in 'killing' state",
+		"killing once paused": "409 Sandbox 'ID' cannot be snapshotted while in 'killing' state",
+		"unknown":             gone,
+	},
+	"fork": {
+		"running":             "201",
+		"pausing":             "409 Sandbox 'ID' cannot be forked while in 'pausing' state",
+		"pausing again":       "409 Sandbox 'ID' cannot be forked while in 'pausing' state",
+		"paused":              "409 Sandbox 'ID' is paused and cannot be forked; resume it first",
+		"resuming":            "409 Sandbox 'ID' is paused and cannot be forked; resume it first",
+		"snapshotting":        "409 Sandbox 'ID' cannot be forked while in 'snapshotting' state",
+		"killing":             "409 Sandbox 'ID' cannot be forked while in 'killing' state",
+		"killing once paused": "409 Sandbox 'ID' cannot be forked while in 'killing' state",
+		"unknown":             gone,
+	},
 	"info": {
 		"running":             "200 running",
 		"pausing":             "200 paused",
@@ -185,6 +204,8 @@ var operations = map[string]func(r *rig, id string) string{
 	"pause":     post("pause", ""),
 	"timeout":   post("timeout", `{"timeout":60}`),
 	"refreshes": post("refreshes", `{"duration":60}`),
+	"snapshot":  post("snapshots", `{"name":"a"}`),
+	"fork":      post("fork", `{}`),
 	"kill":      func(r *rig, id string) string { return r.words(id, r.call(ownKey, "DELETE", "/sandboxes/"+id, "")) },
 	"info": func(r *rig, id string) string {
 		a := r.info(id)

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"net/http"
@@ -43,7 +44,7 @@ func (t Template) withDefaults() *Template {
 		t.ID = templateID(t.alias())
 	}
 	if t.Tags == nil {
-		t.Tags = []string{"default"}
+		t.Tags = []string{defaultTag}
 	}
 	if t.EnvdVersion == "" {
 		t.EnvdVersion = EnvdVersion
@@ -66,30 +67,61 @@ func ValidTemplateName(name string) bool {
 	return m != nil && m[1] == "" && m[3] == ""
 }
 
-// template resolves the templateID of a create request.
-func (s *Server) template(team *Team, ref string) (*Template, *Error) {
+// A templateName is the name or ID of a template, with what may be left out.
+type templateName struct{ namespace, name, tag string }
+
+func parseTemplateName(ref string) (templateName, bool) {
 	m := templateRef.FindStringSubmatch(strings.ToLower(strings.TrimSpace(ref)))
 	if m == nil {
-		return nil, fail(http.StatusBadRequest, "Invalid template reference: invalid template ID: "+ref)
+		return templateName{}, false
 	}
-	namespace, name, tag := m[1], m[2], m[3]
-	t := s.findTemplate(name)
-	if namespace != "" {
-		name = namespace + "/" + name
-		if namespace != team.Slug {
-			t = nil
+	return templateName{m[1], m[2], m[3]}, true
+}
+
+// untagged is how messages show the name.
+func (n templateName) untagged() string {
+	if n.namespace != "" {
+		return n.namespace + "/" + n.name
+	}
+	return n.name
+}
+
+// defaultTag is the tag where none is named.
+const defaultTag = "default"
+
+// template resolves the templateID of a create request. The team's own templates,
+// which snapshots made, come first; of those it also returns the build.
+func (s *Server) template(team *Team, ref string) (*Template, *build, *Error) {
+	name, ok := parseTemplateName(ref)
+	if !ok {
+		return nil, nil, fail(http.StatusBadRequest, "Invalid template reference: invalid template ID: "+ref)
+	}
+	tag := cmp.Or(name.tag, defaultTag)
+	if name.namespace == "" || name.namespace == team.Slug {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if own := s.findSavedLocked(team, name.name); own != nil {
+			if b := own.tagged(tag, ""); b != nil {
+				return own.Template, b, nil
+			}
+			return nil, nil, tagNotFound(tag, name)
+		}
+		if t := s.findTemplate(name.name); t != nil {
+			if slices.Contains(t.Tags, tag) {
+				return t, nil, nil
+			}
+			return nil, nil, tagNotFound(tag, name)
 		}
 	}
-	if t == nil {
-		return nil, fail(http.StatusNotFound, fmt.Sprintf("template '%s' not found", name))
-	}
-	if tag == "" {
-		tag = "default"
-	}
-	if !slices.Contains(t.Tags, tag) {
-		return nil, fail(http.StatusNotFound, fmt.Sprintf("tag '%s' does not exist for template '%s'", tag, name))
-	}
-	return t, nil
+	return nil, nil, templateNotFound(name.untagged())
+}
+
+func templateNotFound(name string) *Error {
+	return fail(http.StatusNotFound, fmt.Sprintf("template '%s' not found", name))
+}
+
+func tagNotFound(tag string, name templateName) *Error {
+	return fail(http.StatusNotFound, fmt.Sprintf("tag '%s' does not exist for template '%s'", tag, name.untagged()))
 }
 
 // findTemplate returns nil for an unknown ID or alias.

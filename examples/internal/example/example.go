@@ -17,17 +17,22 @@ import (
 // afterwards. It uses E2B when E2B_API_KEY is set, and an emulator inside this
 // program otherwise.
 func Main(template string, run func(context.Context, *e2b.Client, *e2b.Sandbox) error) {
+	MainOn(nil, template, run)
+}
+
+// MainOn is Main with an emulator of these options.
+func MainOn(emulator *e2btest.Options, template string, run func(context.Context, *e2b.Client, *e2b.Sandbox) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := with(ctx, template, run); err != nil {
+	if err := with(ctx, emulator, template, run); err != nil {
 		log.Fatal(err) //nolint:gocritic // there is nothing left to do
 	}
 }
 
-func with(ctx context.Context, template string, run func(context.Context, *e2b.Client, *e2b.Sandbox) error) error {
+func with(ctx context.Context, emulator *e2btest.Options, template string, run func(context.Context, *e2b.Client, *e2b.Sandbox) error) error {
 	var opts *e2b.ClientOptions // nil: all from the environment
 	if os.Getenv("E2B_API_KEY") == "" {
-		server, err := e2btest.NewServer(nil)
+		server, err := e2btest.NewServer(emulator)
 		if err != nil {
 			return err
 		}
