@@ -41,9 +41,20 @@
 //     again, as on E2B, but in its newest state: E2B goes back to the state of the
 //     last pause.
 //   - Rules for outgoing traffic are shown again and have no effect.
-//   - Routes for snapshots, forks, network updates, metrics, logs, volumes, secrets
-//     and builds of templates are missing. They answer as unknown routes do, and
-//     the log names them.
+//   - Metrics are made up, the same for each sandbox: what it does has no part in them.
+//     There is a point for each 5 s of its run, fewer where they span an hour. The ID
+//     of the team is local.
+//   - The log of a sandbox has its creation, its pauses, its resumes and its end, and
+//     nothing else, all on level info.
+//   - Volumes are directories that isolated sandboxes share. Others are shown them and
+//     have none. Nothing serves their content from outside.
+//   - Values of secrets are not even kept, since nothing uses them.
+//   - Snapshots and forks carry files, and no process: a sandbox from one boots, as after
+//     a pause without memory. It has the variables of the one that it came from. In
+//     sandboxes that are not isolated, paths are those of this machine, so what holds an
+//     absolute one still leads to the files of the other sandbox.
+//   - Routes for network updates and builds of templates are missing. They answer as
+//     unknown routes do, and the log names them.
 //   - There are no rate limits, only the quota of running sandboxes.
 //   - The page that browsers see instead of a JSON error is a plain one.
 package e2btest

@@ -60,7 +60,7 @@ func (n *Node) makeVolume(dir string) error {
 			return err
 		}
 	}
-	return os.Chmod(dir, 0o777) //nolint:gosec // only sandboxes get to it
+	return os.Chmod(dir, 0o777) // only sandboxes get to it
 }
 
 // RemoveVolume implements node.VolumeRemover.

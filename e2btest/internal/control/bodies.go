@@ -65,6 +65,9 @@ var (
 		kind: objectKind, name: "SandboxRefreshRequest",
 		fields: map[string]*schema{"duration": {kind: integerKind, min: new(int64(0)), max: new(int64(3600))}},
 	}
+	volumeSchema       = &schema{kind: objectKind, name: "NewVolume", required: []string{"name"}, fields: map[string]*schema{"name": text}}
+	newSecretSchema    = secretSchema("NewSecret", "name", "value")
+	updateSecretSchema = secretSchema("SecretUpdate", "value")
 )
 
 func createSchema(name string, minTimeout int64, more map[string]*schema) *schema {
@@ -129,9 +132,7 @@ type createBody struct {
 	IAM                 struct {
 		Tokens map[string]json.RawMessage `json:"tokens"`
 	} `json:"iam"`
-	VolumeMounts []struct {
-		Name string `json:"name"`
-	} `json:"volumeMounts"`
+	VolumeMounts []volumeMount `json:"volumeMounts"`
 }
 
 type enabledBody struct {

@@ -19,7 +19,7 @@ func (r rule) refusal(id string) *Error {
 // create starts a new sandbox, from what b has kept if it is not nil.
 func (s *Server) create(ctx context.Context, c *settings, b *build) *Error {
 	c.id = newID()
-	spec := node.Spec{ID: c.id, Template: c.base, Env: c.env, EnvdVersion: c.template.EnvdVersion}
+	spec := node.Spec{ID: c.id, Template: c.base, Env: c.env, EnvdVersion: c.template.EnvdVersion, Volumes: c.mounts()}
 	s.mu.Lock()
 	switch {
 	case s.closed:
@@ -255,6 +255,7 @@ func (s *Server) kill(ctx context.Context, team *Team, id string) *Error {
 func (s *Server) discardLocked(id string) (<-chan struct{}, func() error) {
 	snap := s.stored[id]
 	delete(s.stored, id)
+	s.noteLocked(snap.settings, s.clock.Now(), ended)
 	done := make(chan struct{})
 	if s.starts[id] != nil {
 		close(done)

@@ -56,6 +56,8 @@ func readExchange(t *testing.T, file string) *exchange {
 type situation struct {
 	routes   control.Routes
 	noReboot bool
+	// noSecrets: the team may have none.
+	noSecrets bool
 	// setup makes it so, and binds the names in the recording to real ones.
 	setup func(r *rig, b *binding)
 	// holds, if not nil, makes what was under way, and returns how it ends.
@@ -293,6 +295,11 @@ var situations = map[string]situation{
 	}},
 	"info-timeout-killed-but-paused-before": runningFor(plain, pausedStep, unpausedStep, laterStep(301*time.Second)),
 
+	"info-with-volume": {setup: func(r *rig, b *binding) {
+		r.createVolume("rigvol")
+		on(`{"templateID":"base","timeout":60,"volumeMounts":[{"name":"rigvol","path":"/mnt/data"}]}`)(r, b)
+	}},
+
 	"kill-204":            running,
 	"kill-bad-id-400":     nothing,
 	"killing-connect-409": {setup: on(long), holds: whileKilling},
@@ -328,6 +335,16 @@ var situations = map[string]situation{
 	"list-v2-token-bad-400":         {setup: listed},
 	"list-v2-token-other-order-400": {setup: listed},
 	"list-v2-token-unescaped":       {setup: listed},
+
+	"logs-v1": nothing,
+	"logs-v2": nothing,
+
+	"metrics-bad-range-400":      nothing,
+	"metrics-many":               nothing,
+	"metrics-many-101-400":       nothing,
+	"metrics-many-duplicate-400": nothing,
+	"metrics-many-missing-400":   nothing,
+	"metrics-unknown":            nothing,
 
 	"pause-204":                 running,
 	"pause-again-409":           runningFor(long, pausedStep),
@@ -375,6 +392,9 @@ var situations = map[string]situation{
 	"route-unknown":            nothing,
 	"route-v2-create-not-here": {routes: control.V1Routes},
 	"route-wrong-method":       nothing,
+
+	"secrets-bad-body-400":    nothing,
+	"secrets-unavailable-403": {noSecrets: true},
 
 	"snapshotting-info":            {setup: on(long), holds: whileSnapshotting},
 	"snapshotting-kill-waits-204":  {setup: on(long), holds: whileSnapshotting, waits: true},
@@ -442,6 +462,9 @@ var situations = map[string]situation{
 	"snapshotting-fork-409":     {setup: on(long), holds: whileSnapshotting},
 	"snapshotting-snapshot-409": {setup: on(long), holds: whileSnapshotting, waits: true},
 
+	"team-metrics-max":                    ownTeam,
+	"team-metrics-max-missing-metric-400": ownTeam,
+
 	"timeout-204":                     running,
 	"timeout-max-length-exceeded-400": {setup: tooOld},
 	"timeout-missing-400":             running,
@@ -452,7 +475,23 @@ var situations = map[string]situation{
 	"timeout-unknown-404":             nothing,
 	"timeout-wrong-type-400":          running,
 	"timeout-zero-204":                running,
+
+	"volume-create-201":           nothing,
+	"volume-create-duplicate-400": oneVolume,
+	"volume-delete-204":           oneVolume,
+	"volume-get":                  oneVolume,
+	"volume-get-bad-id-400":       nothing,
+	"volume-get-unknown-404":      nothing,
+	"volume-list":                 oneVolume,
 }
+
+// recordedUUID is how the recordings call their volume, and their team.
+const recordedUUID = "00000000-0000-4000-8000-000000000001"
+
+var (
+	ownTeam   = situation{setup: func(_ *rig, b *binding) { b.id(recordedUUID, "local-dev-team") }}
+	oneVolume = situation{setup: func(r *rig, b *binding) { b.id(recordedUUID, r.createVolume("rigvol")) }}
+)
 
 // firstTemplate is how most recordings call an unnamed snapshot.
 const firstTemplate = "template000000000001"
@@ -524,15 +563,9 @@ var outOfScope = map[string]string{
 	"create-nodes-full-504":        "needs a node that refuses for lack of room",
 	"data-plane-secure-no-token-":  "answered by envd, where it is tested",
 	"info-after-network":           "needs the network route",
-	"info-with-volume":             "needs volumes",
 	"killing-network-":             "no network route",
-	"logs-":                        "no log routes",
-	"metrics-":                     "no metrics routes",
 	"network-":                     "no network route",
 	"rate-limit-":                  "no rate limiter",
-	"secrets-":                     "no secrets routes",
-	"team-metrics-":                "no metrics routes",
-	"volume-":                      "no volume routes",
 }
 
 // differences are those that are meant: for a file, what differs and why.
@@ -577,7 +610,7 @@ func replay(t *testing.T, x *exchange, where situation) {
 	opts := control.Options{Routes: where.routes, Teams: teams(), Templates: append(control.DefaultTemplates(),
 		control.Template{Aliases: []string{"old-envd"}, EnvdVersion: "0.1.5"},
 		control.Template{Aliases: []string{"no-build"}, Tags: []string{}})}
-	opts.Teams[0].NoReboot = where.noReboot
+	opts.Teams[0].NoReboot, opts.Teams[0].NoSecrets = where.noReboot, where.noSecrets
 	r := newRig(t, opts)
 	b := &binding{recorded: make(map[string]string), real: make(map[string]string), texts: make(map[string]string)}
 	if where.setup != nil {
@@ -719,6 +752,8 @@ var (
 	templateID = regexp.MustCompile(`^[a-z0-9]{20}$`)
 	realID     = regexp.MustCompile(`^i[a-z0-9]{20}$`)
 	token      = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	volumeID   = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	jwt        = regexp.MustCompile(`^[\w-]+\.[\w-]+\.[\w-]+$`)
 )
 
 func (b *binding) compareValue(path string, want, got any, seen map[string]string) {
@@ -779,6 +814,10 @@ func (b *binding) compareField(path, name string, want, got any, seen map[string
 		ok = templateID.MatchString(real)
 	case "envdAccessToken", "trafficAccessToken":
 		ok = token.MatchString(recorded) && token.MatchString(real) && b.same(recorded, real)
+	case "volumeID":
+		ok = volumeID.MatchString(real) && b.same(recorded, real)
+	case "token":
+		ok = jwt.MatchString(recorded) && jwt.MatchString(real)
 	case "startedAt", "endAt": // sameTimes
 	default:
 		b.compareValue(path, want, got, seen)

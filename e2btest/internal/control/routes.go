@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -31,6 +30,7 @@ type route struct {
 	changes  bool     // refused to a blocked team
 	body     *schema  // nil: a body is ignored
 	required bool     // the body is
+	bad      string   // what a wrong body is refused with; "": the validator's words
 	handle   func(*Server, *call) (*response, *Error)
 }
 
@@ -59,6 +59,12 @@ func (r route) takes(body *schema, required bool) route {
 	return r
 }
 
+// saying gives wrong bodies one text.
+func (r route) saying(bad string) route {
+	r.bad = bad
+	return r
+}
+
 func (r route) changing() route {
 	r.changes = true
 	return r
@@ -69,7 +75,22 @@ func routesOf(which Routes) []route {
 	routes := []route{
 		newRoute("GET", "sandboxes", (*Server).handleListV1),
 		newRoute("GET", "v2/sandboxes", (*Server).handleList),
+		newRoute("GET", "sandboxes/metrics", (*Server).handleMetricsOf), // before that of a sandbox called so
 		newRoute("GET", "sandboxes/{}", (*Server).handleInfo),
+		newRoute("GET", "sandboxes/{}/metrics", (*Server).handleMetrics),
+		newRoute("GET", "sandboxes/{}/logs", (*Server).handleLogsV1),
+		newRoute("GET", "v2/sandboxes/{}/logs", (*Server).handleLogs),
+		newRoute("GET", "teams/{}/metrics", (*Server).handleTeamMetrics),
+		newRoute("GET", "teams/{}/metrics/max", (*Server).handleTeamMetricsMax),
+		newRoute("GET", "volumes", (*Server).handleVolumes),
+		newRoute("POST", "volumes", (*Server).handleCreateVolume).takes(volumeSchema, true).changing(),
+		newRoute("GET", "volumes/{}", (*Server).handleVolume),
+		newRoute("DELETE", "volumes/{}", (*Server).handleDeleteVolume),
+		newRoute("GET", "secrets", aboutSecrets((*Server).handleSecrets)),
+		newRoute("POST", "secrets", aboutSecrets((*Server).handleCreateSecret)).takes(newSecretSchema, true).saying(badSecret).changing(),
+		newRoute("GET", "secrets/{}", aboutSecrets((*Server).handleSecret)),
+		newRoute("POST", "secrets/{}", aboutSecrets((*Server).handleUpdateSecret)).takes(updateSecretSchema, true).saying(badSecret).changing(),
+		newRoute("DELETE", "secrets/{}", aboutSecrets((*Server).handleDeleteSecret)),
 		newRoute("DELETE", "sandboxes/{}", (*Server).handleKill),
 		newRoute("POST", "sandboxes/{}/resume", (*Server).handleResume).takes(resumeSchema, false).changing(),
 		newRoute("POST", "sandboxes/{}/pause", (*Server).handlePause).takes(pauseSchema, false).changing(),
@@ -137,6 +158,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("Health check successful")) // a client that has gone is no error of ours
 		return
 	}
+	if first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/"); first == "secrets" {
+		w.Header().Set("Cache-Control", "no-store")
+	}
 	resp, err := s.serve(w, r)
 	if err != nil {
 		s.log.DebugContext(r.Context(), "refused", "method", r.Method, "path", r.URL.Path, "status", err.Status, "message", err.Message)
@@ -169,6 +193,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) (*response, *Erro
 	c := &call{ctx: ctx, team: team, rawID: id, query: r.URL.Query()}
 	if found.body != nil {
 		if c.body, err = readBody(w, r, found.body, found.required); err != nil {
+			if found.bad != "" {
+				err = fail(http.StatusBadRequest, found.bad)
+			}
 			return nil, err
 		}
 	}
@@ -237,9 +264,12 @@ func (s *Server) handleCreate(c *call, timeout time.Duration, secure bool) (*res
 		team: c.team, template: template, base: template.alias(), env: body.EnvVars, metadata: body.Metadata, timeout: body.Timeout.or(timeout),
 		autoPause: body.AutoPause, autoPauseMemory: body.AutoPauseMemory == nil || *body.AutoPauseMemory,
 		autoResume: body.AutoResume.Enabled, secure: body.Secure || secure,
-		allowInternet: body.AllowInternetAccess, network: body.Network,
+		allowInternet: body.AllowInternetAccess, network: body.Network, volumes: body.VolumeMounts,
 	}
 	if err := sb.check(&body); err != nil {
+		return nil, err
+	}
+	if err := s.checkMounts(c.team, body.VolumeMounts); err != nil {
 		return nil, err
 	}
 	if from != nil {
@@ -273,14 +303,6 @@ func (c *settings) check(body *createBody) *Error {
 	}
 	if c.private() && !c.secure {
 		return fail(http.StatusBadRequest, "You cannot create a sandbox without public access unless you enable secure envd access via 'secure' flag.")
-	}
-	if len(body.VolumeMounts) > 0 {
-		var message strings.Builder
-		message.WriteString("invalid mounts:")
-		for i, mount := range body.VolumeMounts {
-			fmt.Fprintf(&message, "\n\t- volume mount #%d: volume '%s' not found", i, mount.Name)
-		}
-		return fail(http.StatusBadRequest, message.String())
 	}
 	if len(body.IAM.Tokens) > 0 {
 		return fail(http.StatusBadRequest, "Sandbox IAM workload tokens are not available for your team.")

@@ -27,6 +27,7 @@ type settings struct {
 	secure          bool
 	allowInternet   *bool
 	network         *network
+	volumes         []volumeMount
 }
 
 // private reports whether traffic needs a token.
@@ -121,6 +122,11 @@ func (s *Server) addLocked(c *settings, timeout time.Duration) *sandbox {
 	now := s.clock.Now()
 	sb := &sandbox{settings: c, startedAt: now, endAt: now.Add(timeout), run: proxy.NewRun(c.machine)}
 	s.live[c.id] = sb
+	what := created
+	if s.histories[c.id] != nil {
+		what = resumed
+	}
+	s.noteLocked(c, now, what)
 	s.wakeEvictor()
 	return sb
 }
@@ -146,6 +152,7 @@ func (s *Server) pauseLocked(sb *sandbox, keepMemory bool) *transition {
 			delete(s.stored, sb.id)
 			return
 		}
+		s.noteLocked(sb.settings, now, stopped)
 		s.storeLocked(sb, now, keepMemory)
 	})
 }
@@ -164,6 +171,7 @@ func (s *Server) lose(sb *sandbox, what string, err error) {
 	s.log.ErrorContext(s.ctx, "sandbox is lost: its "+what+" failed", "sandbox", sb.id, "error", err)
 	s.mu.Lock()
 	sb.state = Killing
+	s.noteLocked(sb.settings, s.clock.Now(), ended)
 	s.mu.Unlock()
 	sb.run.End()
 	_ = s.destroy(sb.settings) // which logs its error
@@ -175,6 +183,7 @@ func (s *Server) killLocked(sb *sandbox) *transition {
 		sb.run.End()
 		return s.destroy(sb.settings)
 	}, func(error) {
+		s.noteLocked(sb.settings, s.clock.Now(), ended)
 		delete(s.live, sb.id)
 		delete(s.stored, sb.id)
 	})
@@ -201,6 +210,7 @@ func (s *Server) expireLocked(sb *sandbox) {
 			}
 			return err
 		}, func(err error) {
+			s.noteLocked(sb.settings, s.clock.Now(), ended)
 			delete(s.live, sb.id)
 			if err != nil {
 				delete(s.stored, sb.id)

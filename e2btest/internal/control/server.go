@@ -49,6 +49,10 @@ type Server struct {
 	starts   map[string]*start    // by ID: snapshots that are being resumed
 	creating map[*Team]int        // sandboxes that are being created
 	saved    []*saved             // in the order of their creation
+
+	histories map[string]*history // by ID, also of sandboxes that are gone
+	volumes   []*volume           // oldest first
+	secrets   []*secret
 }
 
 // New starts a control plane. Close ends it.
@@ -63,6 +67,8 @@ func New(opts Options) *Server {
 		stored:   make(map[string]*snapshot),
 		starts:   make(map[string]*start),
 		creating: make(map[*Team]int),
+
+		histories: make(map[string]*history),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -18,6 +18,7 @@ type Team struct {
 	MaxLength    time.Duration // limit of a sandbox's life without a pause
 	MaxSandboxes int           // that may run at the same time
 	NoReboot     bool          // connect with memory false is refused for snapshots with memory
+	NoSecrets    bool          // secrets are refused
 }
 
 // hours is MaxLength as the error messages spell it.

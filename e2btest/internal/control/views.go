@@ -49,14 +49,15 @@ type listedView struct {
 	StartedAt    time.Time          `json:"startedAt"`
 	State        string             `json:"state"`
 	TemplateID   string             `json:"templateID"`
-	VolumeMounts *[]struct{}        `json:"volumeMounts,omitempty"` // there are no volumes to mount
+	VolumeMounts *[]volumeMount     `json:"volumeMounts,omitempty"` // a pointer, since empty is shown
 }
 
 func (c *settings) listed(state string) listedView {
+	volumes := nonNil(c.volumes)
 	v := listedView{
 		Alias: c.template.alias(), ClientID: clientID, CPUCount: cpuCount, DiskSizeMB: diskSizeMB,
 		EnvdVersion: c.template.EnvdVersion, MemoryMB: memoryMB, SandboxID: c.id, State: state,
-		TemplateID: c.template.ID, VolumeMounts: &[]struct{}{},
+		TemplateID: c.template.ID, VolumeMounts: &volumes,
 	}
 	if c.metadata != nil {
 		v.Metadata = &c.metadata
