@@ -30,6 +30,10 @@ var requestDifferences = []difference{
 		"POST /v2/sandboxes/{sandboxID}/connect", "body /memory",
 		"as in v1",
 	},
+	{
+		"POST /sandboxes/{sandboxID}/snapshots", "body /mode",
+		"newer than the file; older servers ignore it",
+	},
 }
 
 // answers names the recorded exchange that answers an operation. An operation
@@ -42,6 +46,11 @@ var answers = map[string]string{
 	"DELETE /sandboxes/{sandboxID}":       "kill-204",
 	"GET /sandboxes/{sandboxID}":          "info-default",
 	"GET /v2/sandboxes":                   "list-v2-page-3-last",
+
+	"POST /sandboxes/{sandboxID}/snapshots": "snapshot-create-named-201",
+	"POST /sandboxes/{sandboxID}/fork":      "fork-201",
+	"GET /snapshots":                        "snapshot-list-page-2",
+	"DELETE /templates/{templateID}":        "snapshot-delete-204",
 
 	"POST /sandboxes/{sandboxID}/refreshes": "refresh-empty-object-204",
 	"GET /sandboxes/{sandboxID}/metrics":    "metrics-unknown",
@@ -223,6 +232,12 @@ func TestSDK(t *testing.T) {
 	}
 	begin, end := time.Date(2026, 11, 1, 1, 2, 3, 456, time.UTC), time.Date(2026, 11, 2, 1, 2, 3, 456, time.UTC)
 
+	const (
+		snapshot       = "POST /sandboxes/{sandboxID}/snapshots"
+		fork           = "POST /sandboxes/{sandboxID}/fork"
+		listSnapshots  = "GET /snapshots"
+		deleteSnapshot = "DELETE /templates/{templateID}"
+	)
 	tests := []struct {
 		name   string
 		server map[string]string // answers that differ from the usual ones
@@ -291,6 +306,24 @@ func TestSDK(t *testing.T) {
 			}
 			return nil
 		}},
+		{name: "snapshot", want: []string{snapshot}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.Snapshot(ctx, id, nil)) }},
+		{name: "snapshot of a handle with all options", want: []string{snapshot}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error {
+			return second(s.Snapshot(ctx, &e2b.SnapshotOptions{Name: "team/name:tag", FilesystemOnly: true}))
+		})},
+		{name: "fork", want: []string{fork}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.Fork(ctx, id, nil)) }},
+		{name: "fork a handle with all options", want: []string{fork}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error {
+			return second(s.Fork(ctx, &e2b.ForkOptions{Count: 100, Timeout: time.Nanosecond}))
+		})},
+		{name: "list snapshots", want: []string{listSnapshots}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.SnapshotsPage(ctx, nil)) }},
+		{name: "list snapshots of a handle with all options", want: []string{listSnapshots}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error {
+			for _, err := range s.Snapshots(ctx, &e2b.SnapshotListOptions{Name: "team/name:tag", PageSize: 100, PageToken: "MjAyNi0xMS0wMVQwMDowMDowMFpfX2lk="}) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})},
+		{name: "delete a snapshot", want: []string{deleteSnapshot}, do: func(ctx context.Context, c *e2b.Client) error { return c.DeleteSnapshot(ctx, "team/name:tag") }},
 		{name: "list on an older server", server: onlyOld, want: []string{list, listV1}, do: func(ctx context.Context, c *e2b.Client) error {
 			return second(c.ListPage(ctx, &e2b.ListOptions{States: []e2b.State{e2b.StateRunning}, Metadata: odd}))
 		}},
