@@ -85,7 +85,7 @@ func (s *sandbox) start(ctx context.Context) error {
 
 func (s *sandbox) createFiles(ctx context.Context) error {
 	if i, ok := s.spec.Image.(*image); ok {
-		return copyTree(ctx, i.root(), s.root())
+		return i.copyTo(ctx, s.root())
 	}
 	if l := s.node.layout; l != nil {
 		return l.create(s.root(), s.node.config.OneUser)
