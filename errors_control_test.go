@@ -56,9 +56,11 @@ var (
 )
 
 func allOps() []controlOp {
-	return []controlOp{createOp, connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotOp, forkOp, snapshotsOp, deleteSnapshotOp,
+	return []controlOp{
+		createOp, connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotOp, forkOp, snapshotsOp, deleteSnapshotOp,
 		refreshOp, metricsOp, metricsOfOp, teamMetricsOp, teamMaxOp, logsOp, createVolumeOp, volumeOp, volumesOp, deleteVolumeOp,
-		createSecretOp, updateSecretOp, secretOp, secretsOp, deleteSecretOp}
+		createSecretOp, updateSecretOp, secretOp, secretsOp, deleteSecretOp,
+	}
 }
 
 // creates says whether a lost answer of the call leaves its outcome unknown.

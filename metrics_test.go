@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	e2b "github.com/seed-09a7379d/e2b-go"
+	"github.com/seed-09a7379d/e2b-go/e2btest"
 )
 
 const testTeam = "00000000-0000-4000-8000-000000000001"
@@ -191,12 +193,12 @@ func TestMetricsOf(t *testing.T) {
 	t.Parallel()
 	answer := func(r *http.Request) (*http.Response, error) {
 		var parts []string
-		for _, id := range strings.Split(r.URL.Query().Get("sandbox_ids"), ",") {
-			switch {
-			case id == "i7": // has none
-			case id == "i8":
+		for id := range strings.SplitSeq(r.URL.Query().Get("sandbox_ids"), ",") {
+			switch id {
+			case "i7": // has none
+			case "i8":
 				parts = append(parts, `"i8":null`)
-			case id == "i9": // in the old form
+			case "i9": // in the old form
 				parts = append(parts, `"i9-6532622b":`+metricBody)
 			default:
 				parts = append(parts, fmt.Sprintf("%q:%s", id, metricBody))
@@ -287,4 +289,38 @@ func TestMetricsThatCannotBeRead(t *testing.T) {
 	got, err := newFakeAPI(t, answerJSON(200, `{"sandboxes":null}`)).client(t).MetricsOf(t.Context(), []string{"i1"})
 	require.NoError(t, err, "null is how Go writes an empty map")
 	require.Empty(t, got)
+}
+
+// USERS.md I3: right after the creation there is nothing, and no error.
+func TestI3MetricsTakeSeconds(t *testing.T) {
+	t.Parallel()
+	server, client := e2btest.New(t, nil)
+	sbx, err := client.Create(t.Context(), nil)
+	require.NoError(t, err)
+	got, err := sbx.Metrics(t.Context(), &e2b.MetricsOptions{End: time.Now()})
+	require.NoError(t, err)
+	require.Equal(t, []e2b.Metric{}, got)
+	server.Advance(10 * time.Second)
+	got, err = sbx.Metrics(t.Context(), nil)
+	require.NoError(t, err)
+	require.NotEmpty(t, got)
+	newest, err := client.MetricsOf(t.Context(), []string{sbx.ID(), "iunknown"})
+	require.NoError(t, err)
+	require.Equal(t, map[string]e2b.Metric{sbx.ID(): got[len(got)-1]}, newest)
+}
+
+// USERS.md I4: without a start, the points of the whole life come.
+func TestI4MetricsSinceTheStart(t *testing.T) {
+	t.Parallel()
+	server, client := e2btest.New(t, nil)
+	sbx, err := client.Create(t.Context(), &e2b.CreateOptions{Timeout: 3 * time.Hour})
+	require.NoError(t, err)
+	server.Advance(2 * time.Hour)
+	got, err := sbx.Metrics(t.Context(), nil)
+	require.NoError(t, err)
+	now := time.Now().Add(2 * time.Hour)
+	for _, ago := range []time.Duration{90 * time.Minute, 10 * time.Minute} {
+		require.True(t, slices.ContainsFunc(got, func(m e2b.Metric) bool { return now.Add(-ago).Sub(m.Time).Abs() < time.Minute }), "none %v ago", ago)
+	}
+	require.True(t, slices.IsSortedFunc(got, func(a, b e2b.Metric) int { return a.Time.Compare(b.Time) }), "oldest first")
 }

@@ -39,8 +39,10 @@ func TestRetryTable(t *testing.T) {
 	const message = `{"code":0,"message":"the server's words"}`
 	all := allOps()
 	create := []controlOp{createOp, snapshotOp, forkOp, createVolumeOp, createSecretOp, updateSecretOp}
-	safe := []controlOp{connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotsOp, deleteSnapshotOp,
-		refreshOp, metricsOp, metricsOfOp, teamMetricsOp, teamMaxOp, logsOp, volumeOp, volumesOp, deleteVolumeOp, secretOp, secretsOp, deleteSecretOp}
+	safe := []controlOp{
+		connectOp, pauseOp, killOp, timeoutOp, infoOp, listOp, snapshotsOp, deleteSnapshotOp,
+		refreshOp, metricsOp, metricsOfOp, teamMetricsOp, teamMaxOp, logsOp, volumeOp, volumesOp, deleteVolumeOp, secretOp, secretsOp, deleteSecretOp,
+	}
 	waits := []controlOp{connectOp, timeoutOp, refreshOp}
 	never := []controlOp{createOp, pauseOp, killOp, infoOp, listOp, snapshotOp, forkOp, snapshotsOp, deleteSnapshotOp, metricsOp, logsOp, createVolumeOp, deleteVolumeOp, updateSecretOp}
 	for _, row := range []struct {

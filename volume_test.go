@@ -14,7 +14,7 @@ import (
 
 const (
 	testVolume  = "00000000-0000-4000-8000-000000000001"
-	volumeToken = "eyJhbGciOiJIUzI1NiJ9.e30.c2lnbmF0dXJl" //nolint:gosec // the recorded one
+	volumeToken = "eyJhbGciOiJIUzI1NiJ9.e30.c2lnbmF0dXJl" // the recorded one
 	volumeBody  = `{"volumeID":"` + testVolume + `","name":"rigvol","token":"` + volumeToken + `"}`
 )
 
