@@ -122,6 +122,10 @@ contract: ## check requests and recorded answers against the OpenAPI file E2B_OP
 		echo "contract check skipped: there is no $(E2B_OPENAPI)"; [ "$$CI" != true ]; \
 	fi
 
+.PHONY: parity
+parity: ## write the README's table of routes
+	cd internal/contract && E2B_WRITE_PARITY=1 E2B_OPENAPI="$(abspath $(E2B_OPENAPI))" $(GO) test -count=1 -run TestSDK ./...
+
 .PHONY: interop
 interop: ## run the official JavaScript SDK against cmd/e2b-local (needs node, npm and network)
 	bash e2btest/interop/run.sh

@@ -52,6 +52,7 @@ var answers = map[string]string{
 	"GET /snapshots":                        "snapshot-list-page-2",
 	"DELETE /templates/{templateID}":        "snapshot-delete-204",
 
+	"PUT /sandboxes/{sandboxID}/network":    "network-204",
 	"POST /sandboxes/{sandboxID}/refreshes": "refresh-empty-object-204",
 	"GET /sandboxes/{sandboxID}/metrics":    "metrics-unknown",
 	"GET /sandboxes/metrics":                "metrics-many",
@@ -162,6 +163,7 @@ func TestSDK(t *testing.T) {
 		list       = "GET /v2/sandboxes"
 		listV1     = "GET /sandboxes"
 
+		setNetwork   = "PUT /sandboxes/{sandboxID}/network"
 		refresh      = "POST /sandboxes/{sandboxID}/refreshes"
 		metrics      = "GET /sandboxes/{sandboxID}/metrics"
 		metricsOf    = "GET /sandboxes/metrics"
@@ -193,7 +195,10 @@ func TestSDK(t *testing.T) {
 			DenyOut:            []string{"0.0.0.0/0"},
 			AllowPublicTraffic: new(false),
 			MaskRequestHost:    "localhost:${PORT}",
+			Rules:              map[string][]e2b.NetworkRule{"*.example.com": {{Headers: map[string]string{"Authorization": "Bearer " + e2b.IAMPlaceholder("aws")}}}},
+			EgressProxy:        &e2b.EgressProxy{Address: "proxy.example.com:1080", Username: "u", Password: e2b.NewToken("p")},
 		},
+		IAM:     map[string]e2b.IAMToken{"aws": {Audience: "sts.amazonaws.com"}},
 		Volumes: map[string]string{"/mnt/data": "rigvol", "/mnt/ü": "Other_1"},
 	}
 	withCreate := func(change func(*e2b.CreateOptions)) func(context.Context, *e2b.Client) error {
@@ -327,6 +332,14 @@ func TestSDK(t *testing.T) {
 		{name: "list on an older server", server: onlyOld, want: []string{list, listV1}, do: func(ctx context.Context, c *e2b.Client) error {
 			return second(c.ListPage(ctx, &e2b.ListOptions{States: []e2b.State{e2b.StateRunning}, Metadata: odd}))
 		}},
+		{name: "set the network", want: []string{setNetwork, setNetwork}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error {
+			all := *full.Network
+			all.AllowPublicTraffic, all.MaskRequestHost = nil, ""
+			return errors.Join(s.SetNetwork(ctx, nil, nil), s.SetNetwork(ctx, &all, &e2b.SetNetworkOptions{NoInternet: true}))
+		})},
+		{name: "update the network", want: []string{info, setNetwork}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error {
+			return s.UpdateNetwork(ctx, func(n *e2b.Network) { n.DenyOut = []string{"10.0.0.0/8"} })
+		})},
 		{name: "refresh", want: []string{refresh}, do: func(ctx context.Context, c *e2b.Client) error { return c.Refresh(ctx, id, time.Nanosecond) }},
 		{name: "refresh a handle for long", want: []string{refresh}, do: handle(func(ctx context.Context, s *e2b.Sandbox) error { return s.Refresh(ctx, time.Hour) })},
 		{name: "metrics", want: []string{metrics}, do: func(ctx context.Context, c *e2b.Client) error { return second(c.Metrics(ctx, id, nil)) }},
@@ -398,6 +411,7 @@ func TestSDK(t *testing.T) {
 			asked[operation] = true
 		}
 	}
+	checkParity(t, asked)
 	for _, set := range []map[string]string{answers, onlyNew, onlyOld} {
 		for operation := range set {
 			require.Contains(t, slices.Collect(maps.Keys(asked)), operation)
