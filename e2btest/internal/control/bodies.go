@@ -18,25 +18,39 @@ func defaulted(minimum int64) *schema {
 }
 
 func arrayOf(items *schema) *schema { return &schema{kind: arrayKind, items: items} }
-func mapOf(values *schema) *schema  { return &schema{kind: objectKind, values: values} }
+
+// with returns the fields of both.
+func with(a, b map[string]*schema) map[string]*schema {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
+func mapOf(values *schema) *schema { return &schema{kind: objectKind, values: values} }
 
 var (
 	text    = &schema{kind: stringKind}
 	boolean = &schema{kind: booleanKind}
 
-	networkSchema = &schema{kind: objectKind, fields: map[string]*schema{
-		"allowPublicTraffic": boolean,
-		"allowOut":           arrayOf(text),
-		"denyOut":            arrayOf(text),
-		"maskRequestHost":    text,
-		"httpsPorts":         arrayOf(&schema{kind: integerKind}),
+	egressFields = map[string]*schema{
+		"allowOut": arrayOf(text),
+		"denyOut":  arrayOf(text),
 		"egressProxy": {kind: objectKind, nullable: true, required: []string{"address"}, fields: map[string]*schema{
 			"address": text, "username": text, "password": text,
 		}},
 		"rules": mapOf(arrayOf(&schema{kind: objectKind, fields: map[string]*schema{
 			"transform": {kind: objectKind, fields: map[string]*schema{"headers": mapOf(text)}},
 		}})),
-	}}
+	}
+	networkSchema = &schema{kind: objectKind, fields: with(egressFields, map[string]*schema{
+		"allowPublicTraffic": boolean,
+		"maskRequestHost":    text,
+		"httpsPorts":         arrayOf(&schema{kind: integerKind}),
+	})}
+	networkUpdateSchema = &schema{
+		kind: objectKind, name: "SandboxNetworkUpdateConfig",
+		fields: with(egressFields, map[string]*schema{"allow_internet_access": boolean}),
+	}
 
 	createSchemaV1 = createSchema("NewSandbox", 0, map[string]*schema{"secure": boolean})
 	createSchemaV2 = createSchema("NewSandboxV2", 1, nil)

@@ -103,6 +103,10 @@ func postStep(status int, path, body string) func(r *rig, id string) {
 	return func(r *rig, id string) { r.must(status, ownKey, "POST", "/sandboxes/"+id+path, body) }
 }
 
+func networkStep(body string) func(r *rig, id string) {
+	return func(r *rig, id string) { r.must(204, ownKey, "PUT", "/sandboxes/"+id+"/network", body) }
+}
+
 func laterStep(d time.Duration) func(r *rig, id string) {
 	return func(r *rig, _ string) { r.api.Advance(d) }
 }
@@ -262,6 +266,8 @@ var situations = map[string]situation{
 	"info-after-connect-extended": runningFor(full, connectedStep("900")),
 	"info-after-connect-shorter":  runningFor(full, connectedStep("900"), connectedStep("10")),
 	"info-after-failed-pause":     {setup: failedPause},
+	"info-after-network":          runningFor(private, networkStep(`{"allowOut":["1.1.1.1"],"denyOut":["0.0.0.0/0"]}`)),
+	"info-after-network-empty":    runningFor(private, networkStep(`{}`)),
 	"info-after-timeout": {setup: func(r *rig, b *binding) {
 		resumedNoAutoPause(r, b)
 		postStep(204, "/timeout", `{"timeout":120}`)(r, b.recorded[firstID])
@@ -307,6 +313,7 @@ var situations = map[string]situation{
 	"killing-list-paused": {setup: on(long, pausedStep, unpausedStep), holds: whileKilling},
 	"killing-pause":       {setup: on(long, pausedStep, unpausedStep), holds: whileKilling},
 	"killing-resume":      {setup: on(long), holds: whileKilling},
+	"killing-network-409": {setup: on(long), holds: whileKilling},
 	"killing-timeout-409": {setup: on(long), holds: whileKilling},
 
 	"list-v1":                       {setup: listed},
@@ -465,6 +472,12 @@ var situations = map[string]situation{
 	"team-metrics-max":                    ownTeam,
 	"team-metrics-max-missing-metric-400": ownTeam,
 
+	"network-204":          running,
+	"network-bad-deny-400": running,
+	"network-domain-400":   running,
+	"network-paused-404":   pausedOnce,
+	"network-unknown-404":  nothing,
+
 	"timeout-204":                     running,
 	"timeout-max-length-exceeded-400": {setup: tooOld},
 	"timeout-missing-400":             running,
@@ -562,9 +575,6 @@ var outOfScope = map[string]string{
 	"create-node-precondition-500": "the text of a node's own refusal; a node here has no classes of errors",
 	"create-nodes-full-504":        "needs a node that refuses for lack of room",
 	"data-plane-secure-no-token-":  "answered by envd, where it is tested",
-	"info-after-network":           "needs the network route",
-	"killing-network-":             "no network route",
-	"network-":                     "no network route",
 	"rate-limit-":                  "no rate limiter",
 }
 

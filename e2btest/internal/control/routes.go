@@ -96,6 +96,7 @@ func routesOf(which Routes) []route {
 		newRoute("POST", "sandboxes/{}/pause", (*Server).handlePause).takes(pauseSchema, false).changing(),
 		newRoute("POST", "sandboxes/{}/timeout", (*Server).handleTimeout).takes(timeoutSchema, false).changing(),
 		newRoute("POST", "sandboxes/{}/refreshes", (*Server).handleRefresh).takes(refreshSchema, false).changing(),
+		newRoute("PUT", "sandboxes/{}/network", (*Server).handleNetwork).takes(networkUpdateSchema, true).changing(),
 		newRoute("POST", "sandboxes/{}/snapshots", (*Server).handleSnapshot).takes(snapshotSchema, true).changing(),
 		newRoute("POST", "sandboxes/{}/fork", (*Server).handleFork).takes(forkSchema, false).changing(),
 		newRoute("GET", "snapshots", (*Server).handleSnapshots),
