@@ -143,7 +143,7 @@ func (c *copier) file(from, to *os.Root, name, path string, info fs.FileInfo) (e
 	if !ok {
 		return fmt.Errorf("no facts of the file %s", name)
 	}
-	id := inode{uint64(st.Dev), st.Ino} //nolint:gosec,unconvert // its type differs between systems
+	id := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // its type differs between systems
 	if first, ok := c.names[id]; ok {
 		return c.top.Link(first, path)
 	}

@@ -459,8 +459,8 @@ var situations = map[string]situation{
 	"snapshot-list-page-2": {setup: func(r *rig, b *binding) {
 		snapshots("", "rig-snap")(r, b)
 		b.id("template000000000002", b.recorded[firstTemplate])
-		b.texts["MjAyNi0wMS0wMlQwMzowNDowNS40MTk1OFpfX3RlbXBsYXRlMDAwMDAwMDAwMDAx"] =
-			r.must(200, ownKey, "GET", "/snapshots?limit=1", "").header.Get("X-Next-Token")
+		token := r.must(200, ownKey, "GET", "/snapshots?limit=1", "").header.Get("X-Next-Token")
+		b.texts["MjAyNi0wMS0wMlQwMzowNDowNS40MTk1OFpfX3RlbXBsYXRlMDAwMDAwMDAwMDAx"] = token
 	}},
 	"snapshot-node-busy-503":    {setup: busySnapshot},
 	"snapshot-node-fails-500":   {setup: func(r *rig, b *binding) { on(long)(r, b); r.failing(nodetest.Snapshot) }},
