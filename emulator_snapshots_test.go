@@ -2,7 +2,9 @@ package e2b_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -152,6 +154,44 @@ func TestForkQuotaOnTheEmulator(t *testing.T) {
 	require.Nil(t, bad.Sandbox)
 	requireKinds(t, bad.Err, e2b.ErrQuotaExceeded, e2b.ErrRateLimited)
 	require.Equal(t, 429, requireAPIError(t, bad.Err).StatusCode)
+}
+
+// A lossyTransport lets the answers to some requests get lost on the way.
+type lossyTransport struct{ to string }
+
+func (l lossyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil && strings.HasSuffix(r.URL.Path, l.to) {
+		return nil, errors.Join(errConnectionLost, resp.Body.Close())
+	}
+	return resp, err
+}
+
+// TestUserJ7LostAnswersOnTheEmulator finds what was made.
+func TestUserJ7LostAnswersOnTheEmulator(t *testing.T) {
+	t.Parallel()
+	server, client := e2btest.New(t, nil)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	lossy := func(to string) *e2b.Client {
+		opts := server.ClientOptions()
+		opts.Transport = lossyTransport{to}
+		c, err := e2b.NewClient(opts)
+		require.NoError(t, err)
+		return c
+	}
+	sbx, err := client.Create(t.Context(), &e2b.CreateOptions{Metadata: map[string]string{"task": "7"}})
+	require.NoError(t, err)
+	_, err = lossy("/snapshots").Snapshot(t.Context(), sbx.ID(), &e2b.SnapshotOptions{Name: "ready"})
+	requireKinds(t, err, e2b.ErrOutcomeUnknown)
+	found, err := collectSnapshots(t, client.Snapshots(t.Context(), &e2b.SnapshotListOptions{Name: "ready"}))
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+
+	_, err = lossy("/fork").Fork(t.Context(), sbx.ID(), &e2b.ForkOptions{Count: 2})
+	requireKinds(t, err, e2b.ErrOutcomeUnknown)
+	ids, err := collect(t, client.List(t.Context(), &e2b.ListOptions{Metadata: map[string]string{"task": "7"}}))
+	require.NoError(t, err)
+	require.Len(t, ids, 3)
 }
 
 // TestForkEndsWithCtx although the emulator would go on.

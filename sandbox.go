@@ -479,7 +479,7 @@ func (c *Client) pausedOrGone(ctx context.Context, err error, id string) error {
 	switch {
 	case State(d.State) == StatePaused:
 		out.State, out.kinds = StatePaused, []error{ErrSandboxNotRunning}
-	case State(d.State) == StateRunning && !controlapi.Names(api.Message):
+	case State(d.State) == StateRunning && !controlapi.AboutSandbox(api.Message):
 		out.kinds = []error{ErrNotSupported}
 	default:
 		return err

@@ -121,13 +121,14 @@ func mayBeMissing(err error) bool {
 	}
 	switch e.StatusCode {
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone, http.StatusNotImplemented:
-		return !Names(e.Message)
+		return !AboutSandbox(e.Message)
 	}
 	return false
 }
 
-// Names reports whether the text of an error is about a sandbox or a template.
-func Names(message string) bool {
+// AboutSandbox reports whether the text of an error is about a sandbox or a
+// template, and so not about the route to it.
+func AboutSandbox(message string) bool {
 	// Some servers repeat the path.
 	text := strings.ReplaceAll(strings.ToLower(message), "/sandboxes", "")
 	return strings.Contains(text, "sandbox") || strings.Contains(text, "template")
