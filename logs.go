@@ -243,7 +243,7 @@ func (r *logReader) next(ctx context.Context) ([]LogEntry, error) {
 			limit = controlapi.MaxLogPage
 			continue
 		default:
-			err := fmt.Errorf("there are more than %d entries in one millisecond, and no way to ask the server for the rest", limit)
+			err := fmt.Errorf("the server gives the same %d entries again: there are more in one millisecond, or it knows no cursor", limit)
 			return nil, &opError{op: opLogs.name, sandboxID: r.id, errs: []error{err}}
 		}
 		return fresh, nil
