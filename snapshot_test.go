@@ -159,8 +159,8 @@ func handleOf(t *testing.T, api *fakeAPI) *e2b.Sandbox {
 	return s
 }
 
-// TestSnapshotOrForkNotFound tells by one Info what a 404 means.
-func TestSnapshotOrForkNotFound(t *testing.T) {
+// TestUserJ5SnapshotOrForkNotFound tells by one Info what a 404 means.
+func TestUserJ5SnapshotOrForkNotFound(t *testing.T) {
 	t.Parallel()
 	const words = `{"detail":"Not Found"}` // of the route, or of the sandbox
 	paused, running, gone := answerJSON(200, infoBody(e2b.StatePaused)), answerJSON(200, infoBody(e2b.StateRunning)), answerJSON(404, sandboxMissing)
