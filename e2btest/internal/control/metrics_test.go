@@ -161,3 +161,19 @@ func TestBadMetricsRequests(t *testing.T) {
 		}
 	})
 }
+
+// TestPointsGetFewer where they span more time.
+func TestPointsGetFewer(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		start := time.Now()
+		id := r.create(ownKey, `{"templateID":"base","timeout":86400}`)
+		r.api.Advance(24*time.Hour - time.Second)
+		for span, step := range map[time.Duration]time.Duration{
+			time.Hour - time.Second: 5 * time.Second, time.Hour: 30 * time.Second, 6 * time.Hour: time.Minute,
+			12 * time.Hour: 2 * time.Minute, 24 * time.Hour: 5 * time.Minute, 7 * 24 * time.Hour: 15 * time.Minute,
+		} {
+			got := r.metricTimes(id, fmt.Sprintf("?start=%d&end=%d", start.Unix(), start.Add(span).Unix()), start)
+			require.Equal(t, []time.Duration{step, 2 * step}, got[:2], "over %v", span)
+		}
+	})
+}
