@@ -157,10 +157,14 @@ func TestForkQuotaOnTheEmulator(t *testing.T) {
 }
 
 // A lossyTransport lets the answers to some requests get lost on the way.
-type lossyTransport struct{ to string }
+type lossyTransport struct {
+	*http.Transport
+
+	to string
+}
 
 func (l lossyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := http.DefaultTransport.RoundTrip(r)
+	resp, err := l.Transport.RoundTrip(r)
 	if err == nil && strings.HasSuffix(r.URL.Path, l.to) {
 		return nil, errors.Join(errConnectionLost, resp.Body.Close())
 	}
@@ -171,10 +175,11 @@ func (l lossyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestUserJ7LostAnswersOnTheEmulator(t *testing.T) {
 	t.Parallel()
 	server, client := e2btest.New(t, nil)
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	transport := new(http.Transport)
+	t.Cleanup(transport.CloseIdleConnections)
 	lossy := func(to string) *e2b.Client {
 		opts := server.ClientOptions()
-		opts.Transport = lossyTransport{to}
+		opts.Transport = lossyTransport{transport, to}
 		c, err := e2b.NewClient(opts)
 		require.NoError(t, err)
 		return c
