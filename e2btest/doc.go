@@ -53,8 +53,8 @@
 //     a pause without memory. It has the variables of the one that it came from. In
 //     sandboxes that are not isolated, paths are those of this machine, so what holds an
 //     absolute one still leads to the files of the other sandbox.
-//   - Routes for network updates and builds of templates are missing. They answer as
-//     unknown routes do, and the log names them.
+//   - Routes for builds of templates are missing. They answer as unknown routes do, and
+//     the log names them.
 //   - There are no rate limits, only the quota of running sandboxes.
 //   - The page that browsers see instead of a JSON error is a plain one.
 package e2btest

@@ -61,6 +61,10 @@ func readAll(r io.Reader) ([]Line, error) {
 		if err := e.Next(&l); err != nil {
 			return lines, err
 		}
+		if l.Size == 0 {
+			return lines, errors.New("a line of no size")
+		}
+		l.Size = 0 // in a cut body the line feed may be missing
 		lines = append(lines, l)
 	}
 }

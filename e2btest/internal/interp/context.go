@@ -23,9 +23,7 @@ type codeContext struct {
 	listedCwd    string // as GET /contexts shows it
 
 	server *Server
-	// turn holds a token while a request has the kernel for itself. Waiting senders
-	// get their turn in the order in which they came.
-	turn chan struct{}
+	turn   turns // of a request that has the kernel for itself
 
 	mu      sync.Mutex
 	cwd     string // where the next kernel goes first; "" is nowhere
@@ -46,7 +44,7 @@ func newContextID() string {
 }
 
 // release ends the caller's turn.
-func (c *codeContext) release() { <-c.turn }
+func (c *codeContext) release() { c.turn.pass() }
 
 var errRemoved = errors.New("the context has been removed")
 

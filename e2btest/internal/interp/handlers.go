@@ -93,8 +93,7 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
 	}
 
 	ctx := r.Context()
-	select {
-	case c.turn <- struct{}{}:
+	if mine := c.turn.take(); mine == nil {
 		if c.cold() {
 			// The headers wait for the kernel, so that a failure gets a status.
 			if _, err := c.ready(ctx); err != nil && !errors.Is(err, errRemoved) {
@@ -104,11 +103,12 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		out.start()
-	default:
+	} else {
 		out.start()
 		select {
-		case c.turn <- struct{}{}:
+		case <-mine:
 		case <-ctx.Done():
+			c.turn.giveUp(mine)
 			return // never ran
 		}
 	}
@@ -264,7 +264,7 @@ func (s *Server) startKernel(ctx context.Context, c *codeContext, cwd string) (k
 func (s *Server) addContext(language, cwd string, isDefault bool) *codeContext {
 	c := &codeContext{
 		id: newContextID(), language: language, listedCwd: cwd,
-		server: s, turn: make(chan struct{}, 1),
+		server: s,
 	}
 	if cwd == "" {
 		c.listedCwd = s.cfg.Dir
