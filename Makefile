@@ -87,8 +87,8 @@ cross: ## build and vet for the other systems
 	done
 
 .PHONY: large
-large: ## move a gigabyte each way, without the race detector
-	$(GO) test -vet=off -count=1 -run '^TestGigabyte$$' -v .
+large: ## move a gigabyte and 10,000 files each way, without the race detector
+	$(GO) test -vet=off -count=1 -run '^(TestGigabyte|TestCopyManyFiles)$$' -v .
 
 .PHONY: examples
 examples: ## build all examples and run them on the emulator
