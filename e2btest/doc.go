@@ -22,6 +22,9 @@
 // directory, which [Server.Isolated] tells. Any E2B client in any language can use
 // it: it listens on loopback, and cmd/e2b-local is this package as a program.
 //
+// Faults make it fail as servers and networks do, from a busy server to a stream that
+// breaks off in the middle of a message: see [Fault]. [Server.Requests] has what was asked.
+//
 // # Where it differs from E2B
 //
 //   - A sandbox is no virtual machine: it has this machine's kernel, system

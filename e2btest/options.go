@@ -45,6 +45,9 @@ type Options struct {
 	// window is never answered. If false, such a call waits until the code has stopped.
 	HangAfterCancel bool
 
+	// Faults are there from the start. Server.Inject adds others.
+	Faults []Fault
+
 	// Addr and SandboxAddr are the addresses for the API and for traffic to the
 	// sandboxes, on loopback. Empty: "127.0.0.1:0", a free port.
 	Addr, SandboxAddr string
@@ -94,6 +97,11 @@ func (o Options) withDefaults() (Options, error) {
 	for _, name := range o.Templates {
 		if !control.ValidTemplateName(name) {
 			return o, fmt.Errorf("%q is no name of a template: a name has a-z, 0-9, - and _", name)
+		}
+	}
+	for i := range o.Faults {
+		if err := o.Faults[i].check(); err != nil {
+			return o, fmt.Errorf("%w: %v", err, o.Faults[i])
 		}
 	}
 	for _, addr := range []*string{&o.Addr, &o.SandboxAddr} {

@@ -23,6 +23,7 @@ type Server struct {
 	runtime  runtime
 	control  *control.Server
 	requests requestLog
+	faults   faultList
 	close    func() error // once
 
 	api, sandboxes listener
@@ -68,7 +69,8 @@ func NewServer(opts *Options) (*Server, error) {
 
 // newServer serves the sandboxes of a runtime, which it closes in the end.
 func newServer(o Options, r runtime) (*Server, error) {
-	s := &Server{opts: o, runtime: r}
+	s := &Server{opts: o, runtime: r, faults: faultList{log: o.Logger, closed: make(chan struct{})}}
+	s.faults.add(o.Faults)
 	var err error
 	if s.api.Listener, err = listen(o.Addr); err == nil {
 		s.sandboxes.Listener, err = listen(o.SandboxAddr)
@@ -112,7 +114,7 @@ func listen(addr string) (net.Listener, error) {
 
 func (s *Server) serve(l *listener, h http.Handler, sandbox bool) {
 	l.http = &http.Server{
-		Handler:           s.counted(s.requests.logged(h, sandbox)),
+		Handler:           s.counted(s.requests.logged(s.faults.faulty(h, sandbox), sandbox)),
 		Protocols:         new(http.Protocols),
 		ReadHeaderTimeout: 10 * time.Second, // streams are what has no limit
 		IdleTimeout:       620 * time.Second,
@@ -152,6 +154,7 @@ func (s *Server) shutdown() error {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
+	close(s.faults.closed)
 	err := errors.Join(s.api.http.Close(), s.sandboxes.http.Close())
 	s.control.Close()
 	<-s.api.served
