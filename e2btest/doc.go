@@ -23,7 +23,8 @@
 // it: it listens on loopback, and cmd/e2b-local is this package as a program.
 //
 // Faults make it fail as servers and networks do, from a busy server to a stream that
-// breaks off in the middle of a message: see [Fault]. [Server.Requests] has what was asked.
+// breaks off in the middle of a message: see [Fault]. [Server.Requests] has what was asked, and
+// [Server.Sandboxes] all sandboxes with the time that E2B would bill.
 //
 // # Where it differs from E2B
 //

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -24,6 +26,19 @@ import (
 func newFaulty(t *testing.T, faults ...e2btest.Fault) (*e2btest.Server, *e2b.Client) {
 	t.Helper()
 	return e2btest.New(t, &e2btest.Options{Faults: faults})
+}
+
+// overHTTP2 returns a client that speaks HTTP/2 where it can.
+func overHTTP2(t *testing.T, server *e2btest.Server) *e2b.Client {
+	t.Helper()
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	opts := server.ClientOptions()
+	opts.Transport = transport
+	client, err := e2b.NewClient(opts)
+	require.NoError(t, err)
+	t.Cleanup(client.CloseIdleConnections)
+	return client
 }
 
 func create(t *testing.T, client *e2b.Client) *e2b.Sandbox {
@@ -85,9 +100,13 @@ func TestFaultsOfTheAPI(t *testing.T) {
 		"slow":          {fault: creates(e2btest.Fault{DelayBefore: time.Millisecond, DelayAfter: time.Millisecond}), attempts: 1, made: 1},
 		"no such route": {fault: creates(e2btest.Fault{Status: 404, Body: `{"code":404,"message":"validation error: no matching operation was found"}`}), attempts: 1, made: 1},
 	} {
-		t.Run(name, func(t *testing.T) {
+		check := func(t *testing.T, http2 bool) {
+			t.Helper()
 			t.Parallel()
 			server, client := newFaulty(t, c.fault)
+			if http2 {
+				client = overHTTP2(t, server)
+			}
 			sbx, err := client.Create(t.Context(), nil)
 			if c.want == nil {
 				require.NoError(t, err)
@@ -106,7 +125,9 @@ func TestFaultsOfTheAPI(t *testing.T) {
 			require.Equal(t, c.attempts, attempts)
 			require.Equal(t, []int{1}, fired(server))
 			require.Len(t, all(t, client), c.made)
-		})
+		}
+		t.Run(name, func(t *testing.T) { check(t, false) })
+		t.Run(name+", HTTP/2", func(t *testing.T) { check(t, true) })
 	}
 }
 
@@ -225,7 +246,17 @@ func TestFaultsOfLists(t *testing.T) {
 
 func TestFaultsOfStreams(t *testing.T) {
 	t.Parallel()
-	server, client := newFaulty(t)
+	for _, http2 := range []bool{false, true} {
+		server, client := newFaulty(t)
+		if http2 {
+			client = overHTTP2(t, server)
+		}
+		breakStreams(t, server, client)
+	}
+}
+
+func breakStreams(t *testing.T, server *e2btest.Server, client *e2b.Client) {
+	t.Helper()
 	sbx := create(t, client)
 	start := func(cut e2btest.CutPoint, after int64) e2btest.Fault {
 		return e2btest.Fault{Path: "/process.Process/Start", Cut: cut, CutAfter: after, Times: 1}
@@ -248,7 +279,7 @@ func TestFaultsOfStreams(t *testing.T) {
 	require.True(t, res.Incomplete)
 	require.Zero(t, res.ExitCode)
 
-	server.Inject(start(e2btest.CutBody, 3))
+	server.Inject(start(e2btest.CutBody, 3)) // within the event that tells the PID
 	_, err = sbx.Commands.Run(t.Context(), "true", nil)
 	require.ErrorIs(t, err, e2b.ErrStreamInterrupted)
 
@@ -256,6 +287,29 @@ func TestFaultsOfStreams(t *testing.T) {
 	res, err = sbx.Commands.Run(t.Context(), "echo hello", nil)
 	require.NoError(t, err)
 	require.Equal(t, "hello\n", string(res.Stdout))
+}
+
+func TestFaultsOfCode(t *testing.T) {
+	t.Parallel()
+	server, client := newFaulty(t)
+	sbx, err := client.Create(t.Context(), &e2b.CreateOptions{Template: "code-interpreter"})
+	require.NoError(t, err)
+	bash := &e2b.CodeOptions{Language: "bash"}
+	exec, err := sbx.RunCode(t.Context(), "echo hello", bash)
+	require.NoError(t, err)
+	require.Nil(t, exec.Error)
+
+	server.Inject(e2btest.Fault{Port: 49999, Path: "/execute", Cut: e2btest.CutMessage, Times: 1})
+	_, err = sbx.RunCode(t.Context(), "echo hello", bash)
+	require.ErrorIs(t, err, e2b.ErrStreamInterrupted)
+	server.Inject(e2btest.Fault{Port: 49999, Status: 502, Body: "<html>", Times: 1})
+	_, err = sbx.RunCode(t.Context(), "echo hello", bash)
+	api, ok := errors.AsType[*e2b.APIError](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, 502, api.StatusCode)
+	require.Equal(t, []int{1, 1}, fired(server))
+	_, err = sbx.RunCode(t.Context(), "echo hello", bash)
+	require.NoError(t, err)
 }
 
 func TestFaultsOfFiles(t *testing.T) {
@@ -517,4 +571,37 @@ func TestFaultsLogNoSecret(t *testing.T) {
 	require.NoError(t, server.Close())
 	require.Contains(t, log.String(), "a fault hits")
 	require.NotContains(t, log.String(), server.APIKey())
+}
+
+func ExampleServer_Inject() {
+	server, err := e2btest.NewServer(nil) // in a test: e2btest.New(t, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() {
+		if err := server.Close(); err != nil {
+			fmt.Println(err)
+		}
+	}()
+	client, err := e2b.NewClient(server.ClientOptions())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.CloseIdleConnections()
+
+	// The sandbox is made, and its answer lost.
+	remove := server.Inject(e2btest.Fault{Method: "POST", Path: "/sandboxes", Cut: e2btest.CutAnswer})
+	_, err = client.Create(context.Background(), nil)
+	fmt.Println("unknown:", errors.Is(err, e2b.ErrOutcomeUnknown))
+	fmt.Println("sandboxes:", len(server.Sandboxes()))
+	for _, f := range server.Faults() {
+		fmt.Println(f.Fired, f.Fault)
+	}
+	remove()
+	// Output:
+	// unknown: true
+	// sandboxes: 1
+	// 1 {"method":"POST","path":"/sandboxes","cut":"answer"}
 }

@@ -24,6 +24,7 @@ type Server struct {
 	control  *control.Server
 	requests requestLog
 	faults   faultList
+	open     openRequests
 	close    func() error // once
 
 	api, sandboxes listener
@@ -96,7 +97,7 @@ func newServer(o Options, r runtime) (*Server, error) {
 	})
 	s.close = sync.OnceValue(s.shutdown)
 	s.serve(&s.api, s.control, false)
-	s.serve(&s.sandboxes, proxy.New(s.control, []string{"e2b.app", "localhost"}, o.Logger), true)
+	s.serve(&s.sandboxes, s.open.opened(proxy.New(s.control, []string{"e2b.app", "localhost"}, o.Logger)), true)
 	return s, nil
 }
 

@@ -1,0 +1,86 @@
+package e2btest
+
+import (
+	"net/http"
+	"sync"
+	"time"
+)
+
+// What E2B takes for the time that a sandbox runs, in US dollars, by its list of
+// 2025. A paused sandbox costs nothing. See https://e2b.dev/pricing.
+const (
+	PricePerCPUSecond = 0.000014
+	PricePerGiBSecond = 0.0000045 // of memory
+)
+
+// A SandboxStatus is a sandbox as the server itself sees it, with what none of E2B's
+// routes tells.
+type SandboxStatus struct {
+	ID string
+	// State is running, pausing, paused, resuming, snapshotting, killing or gone.
+	State    string
+	Template string            // its ID; "" once the sandbox is gone
+	Metadata map[string]string // nil once the sandbox is gone
+
+	CPUCount, MemoryMiB int
+
+	CreatedAt time.Time
+	StartedAt time.Time // of its newest run
+	EndAt     time.Time // when its time is over; when it was paused; when it ended
+	// Billed is how long it has run in all, by the server's clock, which Advance moves.
+	Billed time.Duration
+	// Open is how many requests to it are under way, streams among them.
+	Open int
+}
+
+// Cost returns what the time that the sandbox has run costs on E2B, in US dollars.
+func (s *SandboxStatus) Cost() float64 {
+	return s.Billed.Seconds() * (float64(s.CPUCount)*PricePerCPUSecond + float64(s.MemoryMiB)/1024*PricePerGiBSecond)
+}
+
+// Sandboxes returns all sandboxes that the server has or had, the oldest first. It
+// forgets those that are gone after seven days of its clock.
+func (s *Server) Sandboxes() []SandboxStatus {
+	statuses := s.control.Statuses()
+	list := make([]SandboxStatus, 0, len(statuses))
+	for _, st := range statuses {
+		list = append(list, SandboxStatus{
+			ID: st.ID, State: st.State, Template: st.Template, Metadata: st.Metadata, CPUCount: st.CPUCount, MemoryMiB: st.MemoryMB,
+			CreatedAt: st.CreatedAt, StartedAt: st.StartedAt, EndAt: st.EndAt, Billed: st.Ran, Open: s.open.of(st.ID),
+		})
+	}
+	return list
+}
+
+// openRequests counts the requests to sandboxes that are under way.
+type openRequests struct {
+	mu     sync.Mutex
+	counts map[string]int // by sandbox; only of those with any
+}
+
+func (o *openRequests) add(id string, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.counts == nil {
+		o.counts = make(map[string]int)
+	}
+	if o.counts[id] += n; o.counts[id] == 0 {
+		delete(o.counts, id)
+	}
+}
+
+func (o *openRequests) of(id string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.counts[id]
+}
+
+// opened counts the requests to a handler for sandboxes.
+func (o *openRequests) opened(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, _ := inHeaders(r)
+		o.add(id, 1)
+		defer o.add(id, -1)
+		h.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,62 @@
+package control
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// A Status is a sandbox as the server itself sees it.
+type Status struct {
+	ID       string
+	State    string // one of State, or paused, resuming or gone
+	Template string // empty once it is gone, as is Metadata
+	Metadata map[string]string
+
+	CPUCount, MemoryMB int
+
+	CreatedAt time.Time
+	StartedAt time.Time // of the newest run
+	EndAt     time.Time // when its time is over; when it was paused or ended
+	Ran       time.Duration
+}
+
+// Statuses returns all sandboxes of all teams, the oldest first. Those that are
+// gone stay as long as logs do.
+func (s *Server) Statuses() []Status {
+	now := s.clock.Now()
+	s.mu.Lock()
+	list := make([]Status, 0, len(s.histories))
+	for id, h := range s.histories {
+		list = append(list, s.statusLocked(id, h, now))
+	}
+	s.mu.Unlock()
+	slices.SortFunc(list, func(a, b Status) int { return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID)) })
+	return list
+}
+
+func (s *Server) statusLocked(id string, h *history, now time.Time) Status {
+	st := Status{
+		ID: id, State: "gone", CPUCount: cpuCount, MemoryMB: memoryMB,
+		CreatedAt: h.events[0].at, EndAt: h.events[len(h.events)-1].at,
+	}
+	for _, run := range stretches(h.events, now) {
+		st.StartedAt = run.from
+		st.Ran += run.to.Sub(run.from)
+	}
+	var c *settings
+	switch sb, snap := s.live[id], s.stored[id]; {
+	case sb != nil:
+		st.State, st.EndAt, c = sb.state.String(), sb.endAt, sb.settings
+	case snap != nil:
+		st.State, st.EndAt, c = "paused", snap.pausedAt, snap.settings
+		if s.starts[id] != nil {
+			st.State = "resuming"
+		}
+	default:
+		return st
+	}
+	st.Template, st.Metadata = c.template.ID, maps.Clone(c.metadata)
+	return st
+}
