@@ -107,7 +107,15 @@ func (c *Commands) Run(ctx context.Context, cmd string, opts *RunOptions) (*Resu
 	if o.KeepStdin {
 		return nil, invalid(opRun.name, "KeepStdin", "is for Start")
 	}
-	p, err := c.start(ctx, opRun, cmd, &o, true)
+	if err := o.check(opRun.name, cmd); err != nil {
+		return nil, err
+	}
+	return c.run(ctx, []string{"-l", "-c", cmd}, &o)
+}
+
+// run runs a shell with these arguments.
+func (c *Commands) run(ctx context.Context, args []string, o *RunOptions) (*Result, error) {
+	p, err := c.start(ctx, opRun, args, o, true)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +162,10 @@ func (c *Commands) Start(ctx context.Context, cmd string, opts *RunOptions) (*Pr
 	if o.Stdin != nil {
 		return nil, invalid(opStart.name, "Stdin", "is for Run")
 	}
-	return c.start(ctx, opStart, cmd, &o, false)
+	if err := o.check(opStart.name, cmd); err != nil {
+		return nil, err
+	}
+	return c.start(ctx, opStart, []string{"-l", "-c", cmd}, &o, false)
 }
 
 // AttachOptions says where the output of a running command goes.
@@ -331,10 +342,7 @@ func validUser(name string) bool {
 	return !strings.ContainsAny(name, ":\x00") && transport.ValidHeader(name)
 }
 
-func (c *Commands) start(ctx context.Context, op operation, cmd string, o *RunOptions, collect bool) (*Process, error) {
-	if err := o.check(op.name, cmd); err != nil {
-		return nil, err
-	}
+func (c *Commands) start(ctx context.Context, op operation, args []string, o *RunOptions, collect bool) (*Process, error) {
 	h := c.s.state.Load()
 	if o.Stdin != nil && !atLeast(h.version, 0, 5, 2) {
 		return nil, tooOld(op, c.s.id, h.version, "closing standard input", "0.5.2")
@@ -342,7 +350,7 @@ func (c *Commands) start(ctx context.Context, op operation, cmd string, o *RunOp
 	p := c.s.newProcess(op, o, collect)
 	p.hasStdin = o.Stdin != nil || o.KeepStdin
 	err := c.launch(ctx, p, h, &envd.Command{
-		Path: "/bin/bash", Args: []string{"-l", "-c", cmd},
+		Path: "/bin/bash", Args: args,
 		Env: o.Env, Dir: o.Dir, User: h.user(o.User), Tag: o.Tag, Stdin: p.hasStdin, Timeout: o.Timeout,
 	})
 	if err != nil {

@@ -13,13 +13,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seed-09a7379d/e2b-go/internal/envd"
+	"github.com/seed-09a7379d/e2b-go/internal/transport"
 )
 
-// CopyOptions says on whose behalf a tree is copied.
+// CopyOptions says how a tree is copied.
 type CopyOptions struct {
-	User string // "": the template's default user
+	User string // on whose behalf; "": the template's default user
+	// OutsideLinks lets CopyOut make links that lead out of the destination, as those
+	// of a Python environment, which it refuses otherwise. Nothing is written through
+	// them; but who reads the tree may end elsewhere.
+	OutsideLinks bool
 }
 
 var (
@@ -29,19 +35,20 @@ var (
 
 // CopyIn copies what is in fsys into a directory of the sandbox, which is made if
 // it is not there: directories, files and, where fsys is an fs.ReadLinkFS,
-// symbolic links as they are. Permissions and times are kept, but directories can
-// always be written by their owner, and an fs.FS that tells no permissions gives
-// 0644 and 0755. What is there already stays, unless it is a file of the same
-// name. ctx bounds everything.
+// symbolic links as they are. Permissions and times, in seconds, are kept, but
+// directories can always be written by their owner; an fs.FS that tells no
+// permissions gives 0644 and 0755, and one that tells no times the present one. A
+// file that grows meanwhile gives what it had. What is there already stays, unless
+// it is a file or a link of the same name. ctx bounds everything.
 //
 // The tree travels as one tar archive, which lies in the home of the user for a
 // while; the sandbox must have tar. When CopyIn fails, none or a part of the tree is
-// there.
+// there. A Read of fsys that blocks does not keep CopyIn from ending with ctx.
 //
 // Errors: ErrInvalidArgument (also what is no file, directory or link),
 // ErrNotSupported (the sandbox has no tar), ErrNoSpace, fs.ErrPermission, fs.ErrExist
 // (a directory is where a file should be), those of fsys, and otherwise as
-// Files.Write and Commands.Run.
+// Files.Write and Commands.Run, all in an *fs.PathError.
 //
 // See https://e2b.dev/docs/filesystem/upload.
 func (f *Files) CopyIn(ctx context.Context, fsys fs.FS, dir string, opts *CopyOptions) error {
@@ -60,43 +67,76 @@ func (f *Files) CopyIn(ctx context.Context, fsys fs.FS, dir string, opts *CopyOp
 		return f.fail(ctx, opCopyIn, dir, ctx.Err(), false)
 	}
 	archive := ".e2b-go-" + rand.Text()[:16] + ".tar"
+	if err = f.sendTree(ctx, fsys, archive, o.User); err == nil {
+		quoted := Quote(target)
+		// Nothing may outlive the process that the end of ctx kills.
+		cmd := fmt.Sprintf("mkdir -p %s && exec tar -xpof ./%s -C %[1]s", quoted, archive)
+		err = f.tar(ctx, opCopyIn, cmd, &o, nil)
+	}
+	if err == nil {
+		return f.Remove(ctx, archive, &FileOptions{User: o.User})
+	}
+	f.removeQuietly(ctx, err, archive, o.User)
+	return f.aboutTree(opCopyIn, dir, err)
+}
+
+// sendTree uploads a tree as an archive.
+func (f *Files) sendTree(ctx context.Context, fsys fs.FS, archive, user string) error {
 	r, w := io.Pipe()
-	packed := make(chan error, 1)
+	type result struct {
+		err   error
+		panic any
+	}
+	packed := make(chan result, 1)
 	go func() {
-		err := pack(ctx, w, fsys)
-		w.CloseWithError(err)
-		packed <- err
+		var res result
+		defer func() {
+			res.panic = recover() // it is the caller's to meet
+			w.CloseWithError(errors.Join(res.err, io.ErrUnexpectedEOF))
+			packed <- res
+		}()
+		if res.err = pack(ctx, w, fsys); res.err == nil {
+			res.err = w.Close()
+		}
 	}()
-	err = f.WriteFrom(ctx, archive, r, &WriteOptions{User: o.User})
+	err := f.WriteFrom(ctx, archive, r, &WriteOptions{User: user})
 	_ = r.Close()
-	if perr := <-packed; perr != nil && !errors.Is(perr, io.ErrClosedPipe) {
-		err = f.pathError(opCopyIn, dir, &opError{op: opCopyIn.name, sandboxID: f.s.id, errs: []error{perr}})
+	var res result
+	select {
+	case res = <-packed:
+	case <-ctx.Done(): // fsys may be at work, and stay so
 	}
-	if err != nil {
-		f.removeQuietly(ctx, err, archive, o.User)
-		return err
-	}
-	quoted := Quote(target)
-	cmd := fmt.Sprintf("mkdir -p %s && tar -xpof ./%s -C %[1]s; s=$?; rm -f ./%[2]s; exit $s", quoted, archive)
-	if err = f.tar(ctx, opCopyIn, dir, cmd, &o, nil); err != nil {
-		f.removeQuietly(ctx, err, archive, o.User)
+	switch {
+	case res.panic != nil:
+		panic(res.panic)
+	case res.err != nil && !errors.Is(res.err, io.ErrClosedPipe):
+		return &opError{op: opCopyIn.name, sandboxID: f.s.id, errs: []error{res.err}}
 	}
 	return err
 }
 
+// aboutTree is err about the directory that was to be copied.
+func (f *Files) aboutTree(op operation, dir string, err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok && strings.HasPrefix(path.Base(at.Path), ".e2b-go-") {
+		err = at.Err // about the archive
+	}
+	return f.pathError(op, dir, err)
+}
+
 // CopyOut copies what is in a directory of the sandbox into a local one, which is
 // made if it is not there: directories, files and links, with permissions and the
-// times of files. A local file of the same name is replaced. ctx bounds
-// everything.
+// times of files. A local file or empty directory of the same name as a file is
+// replaced. ctx bounds everything.
 //
 // A sandbox is not trusted: nothing is written outside of the destination, and a
-// link that leads out of it, a device or a pipe is refused. Sockets are left out.
-// When CopyOut fails, a part of the tree is there. The sandbox must have tar.
+// device, a pipe or, without CopyOptions.OutsideLinks, a link that leads out of it
+// is refused. Sockets are left out. When CopyOut fails, a part of the tree is there.
+// The sandbox must have tar.
 //
 // Errors: fs.ErrNotExist, ErrInvalidArgument (also a path that is no directory),
 // ErrNotSupported (the sandbox has no tar, or the tree an entry that is refused),
 // *ExitError (tar could not read all), those of the local files, and otherwise as
-// Commands.Run.
+// Commands.Run, but for an empty destination all in an *fs.PathError.
 //
 // See https://e2b.dev/docs/filesystem/download.
 func (f *Files) CopyOut(ctx context.Context, dir, destination string, opts *CopyOptions) error {
@@ -122,19 +162,20 @@ func (f *Files) CopyOut(ctx context.Context, dir, destination string, opts *Copy
 	r, w := io.Pipe()
 	sent := make(chan error, 1)
 	go func() {
-		err := f.tar(ctx, opCopyOut, dir, "exec tar -C "+Quote(source)+" -cf - .", &o, w)
+		err := f.tar(ctx, opCopyOut, "exec tar -C "+Quote(source)+" -cf - .", &o, w)
 		w.CloseWithError(err)
 		sent <- err
 	}()
-	err = unpack(r, root)
+	u := unpacker{ctx: ctx, root: root, outside: o.OutsideLinks, dirs: map[string]fs.FileMode{".": 0}}
+	err = u.unpack(r)
 	_ = r.CloseWithError(err)
 	if serr := <-sent; serr != nil {
-		if _, ours := errors.AsType[*envd.SinkError](serr); !ours {
-			return serr
+		if _, ours := errors.AsType[*envd.SinkError](serr); !ours || err == nil {
+			return f.aboutTree(opCopyOut, dir, serr)
 		}
 	}
 	if err != nil {
-		return f.pathError(opCopyOut, dir, &opError{op: opCopyOut.name, sandboxID: f.s.id, errs: []error{err}})
+		return f.aboutTree(opCopyOut, dir, &opError{op: opCopyOut.name, sandboxID: f.s.id, errs: []error{err}})
 	}
 	return nil
 }
@@ -159,18 +200,24 @@ func shellPath(op operation, dir, user string) (string, error) {
 	return dir, nil
 }
 
-// tar runs a command of CopyIn or CopyOut.
-func (f *Files) tar(ctx context.Context, op operation, dir, cmd string, o *CopyOptions, out io.Writer) error {
-	_, err := f.s.Commands.Run(ctx, cmd, &RunOptions{User: o.User, Stdout: out, Env: map[string]string{"LC_ALL": "C"}})
+// tar runs a command of CopyIn or CopyOut, without the user's profile: that could
+// go to another directory, or print.
+func (f *Files) tar(ctx context.Context, op operation, cmd string, o *CopyOptions, out io.Writer) error {
+	res, err := f.s.Commands.run(ctx, []string{"-c", cmd}, &RunOptions{User: o.User, Stdout: out, Env: map[string]string{"LC_ALL": "C"}})
+	if res != nil && res.Incomplete {
+		// What came after the break was no part of the archive any more.
+		return &opError{op: op.name, sandboxID: f.s.id, detail: "the connection broke", errs: []error{ErrStreamInterrupted}}
+	}
 	exit, ok := errors.AsType[*ExitError](err)
-	if !ok || errors.Is(err, ErrStreamInterrupted) {
+	if !ok {
 		return err
 	}
 	kinds := []error{err}
 	if kind := tarKind(op, exit); kind != nil {
 		kinds = []error{kind, err}
 	}
-	return f.pathError(op, dir, &opError{op: op.name, sandboxID: f.s.id, errs: kinds})
+	first, _, _ := strings.Cut(strings.TrimSpace(string(exit.Stderr)), "\n") // the last is "exiting"
+	return &opError{op: op.name, sandboxID: f.s.id, detail: transport.Clean(first, false), errs: kinds}
 }
 
 // tarKind reads what tar and mkdir say.
@@ -224,6 +271,9 @@ func packEntry(out *tar.Writer, fsys fs.FS, name string, d fs.DirEntry) error {
 	}
 	// This format holds names as they are, whatever their bytes and their length.
 	h := tar.Header{Format: tar.FormatGNU, Name: name, ModTime: info.ModTime(), Mode: int64(info.Mode().Perm())}
+	if h.ModTime.IsZero() {
+		h.ModTime = time.Now()
+	}
 	switch info.Mode().Type() {
 	case fs.ModeDir:
 		h.Typeflag, h.Name = tar.TypeDir, name+"/"
@@ -253,7 +303,7 @@ func packEntry(out *tar.Writer, fsys fs.FS, name string, d fs.DirEntry) error {
 	if err := out.WriteHeader(&h); err != nil {
 		return err
 	}
-	if _, err := io.Copy(out, file); err != nil {
+	if _, err := io.Copy(out, io.LimitReader(file, h.Size)); err != nil {
 		return &fs.PathError{Op: "copy", Path: name, Err: err}
 	}
 	if err := out.Flush(); err != nil { // a file that has become shorter
@@ -264,14 +314,15 @@ func packEntry(out *tar.Writer, fsys fs.FS, name string, d fs.DirEntry) error {
 
 // An unpacker writes the entries of an archive, none of them outside of root.
 type unpacker struct {
-	root *os.Root
-	dirs map[string]fs.FileMode // that are directories and no links
-	made []string               // the directories of the archive, in order
+	ctx     context.Context //nolint:containedctx // it lives for one call
+	root    *os.Root
+	outside bool                   // links may lead out
+	dirs    map[string]fs.FileMode // that are directories and no links
+	made    []string               // the directories of the archive, in order
 }
 
 // unpack reads a tar archive to its end.
-func unpack(r io.Reader, root *os.Root) error {
-	u := unpacker{root: root, dirs: map[string]fs.FileMode{".": 0}}
+func (u *unpacker) unpack(r io.Reader) error {
 	in := tar.NewReader(r)
 	for {
 		h, err := in.Next()
@@ -286,7 +337,7 @@ func unpack(r io.Reader, root *os.Root) error {
 		}
 	}
 	for _, name := range slices.Backward(u.made) {
-		if err := root.Chmod(name, u.dirs[name]); err != nil {
+		if err := u.root.Chmod(name, u.dirs[name]); err != nil {
 			return err
 		}
 	}
@@ -294,10 +345,16 @@ func unpack(r io.Reader, root *os.Root) error {
 	return err
 }
 
+// maxArchiveName is what no name of a real tree has.
+const maxArchiveName = 64 << 10
+
 func (u *unpacker) entry(h *tar.Header, contents io.Reader) error {
+	if u.ctx.Err() != nil {
+		return u.ctx.Err()
+	}
 	clean := path.Clean(h.Name)
-	name, err := filepath.Localize(clean)
-	if err != nil {
+	name, ok := local(clean)
+	if !ok {
 		return refuse(h.Name, "its name leads out of the destination, or is none here")
 	}
 	mode := fs.FileMode(h.Mode) & fs.ModePerm //nolint:gosec // masked
@@ -320,18 +377,28 @@ func (u *unpacker) entry(h *tar.Header, contents io.Reader) error {
 	case tar.TypeReg:
 		return u.file(name, mode, h, contents)
 	case tar.TypeSymlink:
-		if leavesBy(clean, h.Linkname) {
+		if !u.outside && leavesBy(clean, h.Linkname) {
 			return refuse(h.Name, "it is a link that may lead out of the destination: "+h.Linkname)
 		}
 		return u.root.Symlink(filepath.FromSlash(h.Linkname), name)
 	case tar.TypeLink:
-		old, err := filepath.Localize(path.Clean(h.Linkname))
-		if err != nil {
+		old, ok := local(path.Clean(h.Linkname))
+		if !ok {
 			return refuse(h.Name, "it is a link to what is outside")
 		}
 		return u.root.Link(old, name)
 	}
 	return refuse(h.Name, fmt.Sprintf("it is neither a file nor a directory nor a link (type %q)", h.Typeflag))
+}
+
+// local returns a clean name of an archive as one below the destination. It may
+// have any bytes where the system's names may.
+func local(name string) (string, bool) {
+	if len(name) > maxArchiveName || filepath.Separator != '/' && strings.ContainsRune(name, filepath.Separator) {
+		return "", false
+	}
+	name = filepath.FromSlash(name)
+	return name, filepath.IsLocal(name)
 }
 
 // leavesBy reports whether a link may lead out of the destination. Behind a name,
@@ -361,7 +428,10 @@ func (u *unpacker) parent(name string) error {
 	if err := u.parent(dir); err != nil {
 		return err
 	}
-	if err := u.directory(dir); err != nil {
+	if u.ctx.Err() != nil {
+		return u.ctx.Err()
+	}
+	if err := u.directory(dir, 0o777); err != nil {
 		return err
 	}
 	u.dirs[dir] = 0
@@ -369,8 +439,8 @@ func (u *unpacker) parent(name string) error {
 }
 
 // directory makes one, unless it is there.
-func (u *unpacker) directory(name string) error {
-	err := u.root.Mkdir(name, 0o777)
+func (u *unpacker) directory(name string, mode fs.FileMode) error {
+	err := u.root.Mkdir(name, mode)
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -382,10 +452,11 @@ func (u *unpacker) directory(name string) error {
 }
 
 func (u *unpacker) mkdir(name string, mode fs.FileMode) error {
-	if err := u.directory(name); err != nil {
+	mode |= 0o700
+	if err := u.directory(name, mode); err != nil {
 		return err
 	}
-	u.dirs[name] = mode | 0o700
+	u.dirs[name] = mode
 	u.made = append(u.made, name)
 	return nil
 }
@@ -395,7 +466,7 @@ func (u *unpacker) file(name string, mode fs.FileMode, h *tar.Header, contents i
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(file, contents)
+	_, err = io.Copy(file, untilDone{u.ctx, contents})
 	if err == nil {
 		err = file.Chmod(mode)
 	}
@@ -406,4 +477,18 @@ func (u *unpacker) file(name string, mode fs.FileMode, h *tar.Header, contents i
 		err = u.root.Chtimes(name, h.ModTime, h.ModTime)
 	}
 	return err
+}
+
+// untilDone reads r until ctx ends: a sparse file of a hostile archive takes long
+// without a byte on the wire.
+type untilDone struct {
+	ctx context.Context //nolint:containedctx // it lives for one call
+	r   io.Reader
+}
+
+func (r untilDone) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, r.ctx.Err()
+	}
+	return r.r.Read(p)
 }

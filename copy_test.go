@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -347,4 +349,127 @@ func FuzzCopyOut(f *testing.F) {
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 	})
+}
+
+// A profile that goes elsewhere or prints changes nothing: paths begin at the home.
+func TestCopyIgnoresTheProfile(t *testing.T) {
+	t.Parallel()
+	_, _, sbx := newSandbox(t, nil)
+	run(t, sbx, "mkdir -p app /tmp/other/app && echo right >app/f && echo wrong >/tmp/other/app/f && echo 'cd /tmp/other; echo hello' >.bash_profile")
+	dst := t.TempDir()
+	require.NoError(t, sbx.Files.CopyOut(t.Context(), "app", dst, nil))
+	b, err := os.ReadFile(filepath.Join(dst, "f"))
+	require.NoError(t, err)
+	require.Equal(t, "right\n", string(b))
+	require.NoError(t, sbx.Files.CopyIn(t.Context(), fstest.MapFS{"new": {Data: []byte("x")}}, "app", nil))
+	b, err = sbx.Files.Read(t.Context(), "app/new", nil)
+	require.NoError(t, err)
+	require.Equal(t, "x", string(b))
+	info, err := sbx.Files.Stat(t.Context(), "app/new", nil)
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), info.ModTime, time.Hour, "a tree that tells no times")
+}
+
+// stuckFS has a file whose Read does not return until it is let.
+type stuckFS struct {
+	fstest.MapFS
+	let chan struct{}
+}
+
+func (s stuckFS) Open(name string) (fs.File, error) {
+	f, err := s.MapFS.Open(name)
+	if name == "f" && err == nil {
+		f = stuckFile{f, s.let}
+	}
+	return f, err
+}
+
+type stuckFile struct {
+	fs.File
+	let chan struct{}
+}
+
+func (f stuckFile) Read([]byte) (int, error) {
+	<-f.let
+	return 0, io.ErrUnexpectedEOF
+}
+
+// ctx ends CopyIn also while fsys is at work.
+func TestCopyInStuckTree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeSandbox()
+		f.files, _ = storage(t)
+		let := make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		err := f.inMemory(t).Files.CopyIn(ctx, stuckFS{fstest.MapFS{"f": {Data: []byte("x")}}, let}, "d", nil)
+		requireDataKinds(t, err, context.DeadlineExceeded)
+		require.LessOrEqual(t, time.Since(begin), 3*time.Second)
+		close(let)
+		synctest.Wait()
+	})
+}
+
+// A panic of fsys is the caller's to meet.
+func TestCopyInPanic(t *testing.T) {
+	f := newFakeSandbox()
+	f.files = func(w http.ResponseWriter, r *http.Request) { drain(r); abort(w) }
+	sbx := f.inMemory(t)
+	require.PanicsWithValue(t, "of the caller", func() { _ = sbx.Files.CopyIn(t.Context(), panicFS{}, "d", nil) })
+}
+
+type panicFS struct{}
+
+func (panicFS) Open(string) (fs.File, error) { panic("of the caller") }
+
+// ctx ends CopyOut also where an archive has much to write for few bytes, or
+// names of many parts.
+func TestCopyOutEndsWithCtx(t *testing.T) {
+	deep := archive(t, entry{name: strings.Repeat("d/", 20_000) + "f"})
+	ctx, cancel := context.WithCancel(t.Context())
+	f := newFakeSandbox()
+	f.start = func(_ context.Context, _ *startRequest, s *startStream) error {
+		if err := send(s, evStart(1)); err != nil {
+			return err
+		}
+		cancel()
+		return send(s, evOut(string(deep)), evExit(0))
+	}
+	err := f.inMemory(t).Files.CopyOut(ctx, "d", t.TempDir(), nil)
+	requireDataKinds(t, err, context.Canceled)
+	require.Error(t, sends(t, archive(t, entry{name: strings.Repeat("d/", 40_000) + "f"}), 0, "").Files.CopyOut(t.Context(), "d", t.TempDir(), nil), "no tree has such a name")
+}
+
+// A connection that breaks is told as that, not as a bad archive.
+func TestCopyOutCut(t *testing.T) {
+	whole := archive(t, entry{name: "a", body: strings.Repeat("x", 5000)}, entry{name: "b", body: "y"})
+	f := newFakeSandbox()
+	f.start = func(_ context.Context, _ *startRequest, s *startStream) error {
+		if err := send(s, evStart(1), evOut(string(whole[:1000]))); err != nil {
+			return err
+		}
+		panic(http.ErrAbortHandler)
+	}
+	f.attach = func(_ context.Context, _ *attachRequest, s *attachStream) error {
+		return sendTo(s, evStart(1), evOut(string(whole[3000:])), evExit(0))
+	}
+	err := f.inMemory(t).Files.CopyOut(t.Context(), "d", t.TempDir(), nil)
+	requireDataKinds(t, err, e2b.ErrStreamInterrupted)
+	pe, ok := errors.AsType[*fs.PathError](err)
+	require.True(t, ok)
+	require.Equal(t, "d", pe.Path)
+}
+
+// Links that lead out are made where the caller wants them, and never followed.
+func TestCopyOutsideLinks(t *testing.T) {
+	dst := t.TempDir()
+	b := archive(t, entry{name: "python3", typ: tar.TypeSymlink, link: "/usr/bin/python3"}, entry{name: "\xff", body: "x"}, entry{name: "ok", body: "y"})
+	require.ErrorIs(t, sends(t, b, 0, "").Files.CopyOut(t.Context(), "d", dst, nil), e2b.ErrNotSupported)
+	require.NoError(t, sends(t, b, 0, "").Files.CopyOut(t.Context(), "d", dst, &e2b.CopyOptions{OutsideLinks: true}))
+	to, err := os.Readlink(filepath.Join(dst, "python3"))
+	require.NoError(t, err)
+	require.Equal(t, "/usr/bin/python3", to)
+	through := archive(t, entry{name: "l", typ: tar.TypeSymlink, link: "/"}, entry{name: "l/x", body: "evil"})
+	require.Error(t, sends(t, through, 0, "").Files.CopyOut(t.Context(), "d", dst, &e2b.CopyOptions{OutsideLinks: true}))
 }

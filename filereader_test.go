@@ -122,6 +122,19 @@ func TestOpenDoesNotResume(t *testing.T) {
 				first(w, r)
 			}
 		}, e2b.ErrStreamInterrupted, "the file changed meanwhile", 2},
+		"a part with another time": {func(f *fakeSandbox) {
+			first := cutting(everyByte, longAgo, 100)
+			f.files = func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Range") == "" {
+					first(w, r)
+					return
+				}
+				w.Header().Set("Last-Modified", "Sun, 01 Nov 2026 12:00:05 GMT")
+				w.Header().Set("Content-Range", fmt.Sprintf("bytes 100-%d/%d", len(everyByte)-1, len(everyByte)))
+				w.WriteHeader(http.StatusPartialContent)
+				write(w, everyByte[100:])
+			}
+		}, e2b.ErrStreamInterrupted, "the file changed meanwhile", 2},
 		"no progress": {func(f *fakeSandbox) { f.files = cutting(everyByte, longAgo, 100, 0, 0, 0, 0, 0) }, e2b.ErrStreamInterrupted, "", 4},
 		"a paused sandbox": {func(f *fakeSandbox) {
 			first := cutting(everyByte, longAgo, 100)
@@ -294,4 +307,14 @@ func TestReadGzip(t *testing.T) {
 	require.ErrorContains(t, err, "0.5.3")
 	require.ErrorContains(t, err, "0.5.2")
 	require.Empty(t, old.requests(""))
+}
+
+// An answer with a part of the file, when all was asked for, is no file.
+func TestReadPartialAnswer(t *testing.T) {
+	for _, status := range []int{202, 204, 206} {
+		f := newFakeSandbox()
+		f.files = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
+		_, err := f.inMemory(t).Files.Read(t.Context(), "/x", nil)
+		require.ErrorContains(t, err, "not the whole file")
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	pathpkg "path"
 	"slices"
 	"strings"
 	"sync"
@@ -38,9 +39,10 @@ type WriteOptions struct {
 	// Gzip compresses the contents on the way. It needs envd 0.5.3.
 	Gzip bool
 	// Atomic writes beside the target and then moves the new file there, so that
-	// others see the old contents or the new ones, and a write that fails changes
-	// nothing. The target gets mode 0644; a link at the path is replaced, not
-	// followed.
+	// others see the old contents or the new ones. A write that fails changes nothing,
+	// unless only the answer to its last step, the move, was lost. The target gets mode
+	// 0644; a link at the path is replaced, not followed; of a directory there the error
+	// is fs.ErrExist.
 	Atomic bool
 	// Metadata is kept with the file, and shown by FileInfo.Metadata; nil removes
 	// what was there. Keys are those of HTTP headers, without regard to case, and come
@@ -149,6 +151,9 @@ func (f *Files) write(ctx context.Context, path string, r io.Reader, opts *Write
 		if err = f.move(ctx, opWrite, u.Path, path, o.User); err == nil {
 			return nil
 		}
+		if at, ok := errors.AsType[*fs.PathError](err); ok {
+			err = &fs.PathError{Op: at.Op, Path: path, Err: at.Err}
+		}
 	}
 	f.removeQuietly(ctx, err, u.Path, o.User)
 	return err
@@ -208,7 +213,7 @@ type NewFile struct {
 // WriteAllError is a WriteAll that did not write all.
 type WriteAllError struct {
 	Written []string // the paths of the files that are written whole, in their order
-	Err     error    // why another is not: an *fs.PathError with its path
+	Err     error    // why another is not: an *fs.PathError with its path, or that of ctx
 }
 
 // Error returns the text of Err.
@@ -235,10 +240,11 @@ func (f *Files) WriteAll(ctx context.Context, files []NewFile, opts *WriteOption
 		if err := f.checkWrite(path, &o); err != nil {
 			return err
 		}
-		if seen[path] {
+		clean := pathpkg.Clean(path)
+		if seen[clean] {
 			return invalid(opWrite.name, "files", "has the path twice: %.80q", path)
 		}
-		seen[path] = true
+		seen[clean] = true
 	}
 	limit := maxParallel
 	if !atLeast(f.s.state.Load().version, 0, 5, 8) {

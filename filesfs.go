@@ -15,7 +15,8 @@ import (
 // also an fs.StatFS, fs.ReadDirFS, fs.ReadFileFS and fs.ReadLinkFS. Links are
 // followed, also those that lead out of the directory; of where one leads, envd
 // tells the end alone, as an absolute path. Each call of the fs.FS makes one or two
-// requests, which ctx bounds, as it does the reading of files.
+// requests, which ctx bounds, as it does the reading of files. Files cannot Seek, as
+// http.FileServerFS wants them to.
 //
 // Errors are *fs.PathErrors with what Files.Stat, Open and List return.
 //

@@ -89,9 +89,10 @@ func TestWriteTellsTheLength(t *testing.T) {
 func TestWriteFromReaderFails(t *testing.T) {
 	broken := errors.New("the source broke")
 	for name, r := range map[string]io.Reader{
-		"at once":    iotest.ErrReader(broken),
-		"later":      io.MultiReader(bytes.NewReader(everyByte), iotest.ErrReader(broken)),
-		"with a ctx": iotest.ErrReader(fmt.Errorf("%w: %w", broken, context.Canceled)),
+		"a wrapped end": iotest.ErrReader(fmt.Errorf("%w: %w", broken, io.EOF)),
+		"at once":       iotest.ErrReader(broken),
+		"later":         io.MultiReader(bytes.NewReader(everyByte), iotest.ErrReader(broken)),
+		"with a ctx":    iotest.ErrReader(fmt.Errorf("%w: %w", broken, context.Canceled)),
 	} {
 		f := newFakeSandbox()
 		f.files, _ = storage(t)
@@ -280,6 +281,9 @@ func TestWriteAtomic(t *testing.T) {
 	require.Equal(t, "two", string(got), "what was there stays")
 	err = sbx.Files.Write(ctx, "new/deep", nil, atomic)
 	require.ErrorIs(t, err, fs.ErrExist)
+	var pe *fs.PathError
+	require.ErrorAs(t, err, &pe)
+	require.Equal(t, "new/deep", pe.Path)
 	err = sbx.Files.Write(ctx, "plain/x", nil, atomic)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.Equal(t, "", run(t, sbx, "find ~ /tmp -name '.e2b-go*'"), "nothing is left over")
@@ -410,4 +414,30 @@ func keys[V any](m map[string]V) []string {
 		out = append(out, k)
 	}
 	return out
+}
+
+// A success that comes before the server has everything is none.
+func TestWriteEarlySuccess(t *testing.T) {
+	f := newFakeSandbox()
+	f.files = func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.CopyN(io.Discard, r.Body, 1000)
+		write(w, []byte("[]"))
+	}
+	sbx := f.onLoopback(t)
+	requireDataKinds(t, sbx.Files.Write(t.Context(), "x", make([]byte, 8<<20), nil), e2b.ErrStreamInterrupted)
+	requireDataKinds(t, sbx.Files.WriteFrom(t.Context(), "x", io.LimitReader(zeroReader{}, 64<<20), nil), e2b.ErrStreamInterrupted)
+}
+
+type zeroReader struct{}
+
+func (zeroReader) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// Two spellings of one path would write one file twice at the same time.
+func TestWriteAllSpellings(t *testing.T) {
+	f := newFakeSandbox()
+	for _, other := range []string{"./a", "b/../a", ".//a"} {
+		err := f.inMemory(t).Files.WriteAll(t.Context(), []e2b.NewFile{{Path: "a"}, {Path: other}}, nil)
+		requireDataKinds(t, err, e2b.ErrInvalidArgument)
+	}
+	require.Empty(t, f.requests(""))
 }

@@ -151,10 +151,11 @@ func pages[T any](op operation, token string, id func(T) string, page func(token
 				return
 			}
 			for _, item := range p.Items {
-				if seen[id(item)] {
+				if key := id(item); key != "" && seen[key] {
 					continue
+				} else if key != "" {
+					seen[key] = true
 				}
-				seen[id(item)] = true
 				if !yield(item, nil) {
 					return
 				}

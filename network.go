@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -47,6 +48,18 @@ type NetworkRule struct {
 // Format prints the names of the headers alone.
 func (r NetworkRule) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "{Headers:"+strings.Join(slices.Sorted(maps.Keys(r.Headers)), ",")+"}")
+}
+
+// LogValue is what Format prints.
+func (r NetworkRule) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(r)) }
+
+// LogValue returns n without passwords and the values of headers: a handler of
+// log/slog that writes JSON would show them.
+func (n Network) LogValue() slog.Value { return slog.StringValue(fmt.Sprintf("%+v", n)) }
+
+// LogValue returns p without its password.
+func (p EgressProxy) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("address", p.Address), slog.String("username", p.Username))
 }
 
 // EgressProxy is a SOCKS5 proxy for outgoing connections.
@@ -143,6 +156,9 @@ func (s *Sandbox) UpdateNetwork(ctx context.Context, change func(*Network)) erro
 	}
 	before := *n
 	before.HTTPSPorts = slices.Clone(n.HTTPSPorts)
+	if p := n.AllowPublicTraffic; p != nil {
+		before.AllowPublicTraffic = new(*p)
+	}
 	change(n)
 	switch {
 	case !same(before.AllowPublicTraffic, n.AllowPublicTraffic), before.MaskRequestHost != n.MaskRequestHost, !slices.Equal(before.HTTPSPorts, n.HTTPSPorts):

@@ -1,8 +1,12 @@
 package e2b_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"testing"
 
@@ -121,7 +125,7 @@ func TestJ3UpdateNetwork(t *testing.T) {
 	api := newFakeAPI(t,
 		info(`,"allowInternetAccess":false,`+stored), answerText(204, ""),
 		info(""), answerText(204, ""),
-		info(","+stored), info(","+stored), answerText(200, `{"sandboxID":"`+apiTestID+`","state":"paused"}`),
+		info(","+stored), info(","+stored), info(","+stored), answerText(200, `{"sandboxID":"`+apiTestID+`","state":"paused"}`),
 		info(","+stored), answerText(204, ""),
 	)
 	sbx := handleOf(t, api)
@@ -135,10 +139,11 @@ func TestJ3UpdateNetwork(t *testing.T) {
 	requireKinds(t, err, e2b.ErrInvalidArgument)
 	require.ErrorContains(t, err, "EgressProxy.Password")
 	requireKinds(t, sbx.UpdateNetwork(t.Context(), func(n *e2b.Network) { n.AllowPublicTraffic = nil }), e2b.ErrInvalidArgument)
+	requireKinds(t, sbx.UpdateNetwork(t.Context(), func(n *e2b.Network) { *n.AllowPublicTraffic = true }), e2b.ErrInvalidArgument)
 	requireKinds(t, sbx.UpdateNetwork(t.Context(), func(*e2b.Network) {}), e2b.ErrSandboxNotRunning)
-	require.Len(t, api.requests(), 7)
+	require.Len(t, api.requests(), 8)
 	require.NoError(t, sbx.UpdateNetwork(t.Context(), func(n *e2b.Network) { n.EgressProxy.Password = e2b.NewToken("again") }))
-	require.Contains(t, api.requests()[8].Body, `"password":"again"`)
+	require.Contains(t, api.requests()[9].Body, `"password":"again"`)
 }
 
 // SetNetwork says all that it sets, also that there is internet access.
@@ -163,4 +168,41 @@ func TestNetworkRuleShowsNoValue(t *testing.T) {
 			require.Contains(t, text, "A,X-Key", verb)
 		}
 	}
+}
+
+// What a server repeats of a request shows none of the secrets in it, and neither
+// does a log.
+func TestEchoedSecrets(t *testing.T) {
+	t.Parallel()
+	n := &e2b.Network{
+		Rules:       map[string][]e2b.NetworkRule{"a.b": {{Headers: map[string]string{"X": "s3cr3t-header"}}}},
+		EgressProxy: &e2b.EgressProxy{Address: "p:1", Username: "u", Password: e2b.NewToken("s3cr3t-proxy")},
+	}
+	echo := func(r *http.Request) (*http.Response, error) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		text, err := json.Marshal("bad request: " + string(b))
+		if err != nil {
+			return nil, err
+		}
+		return answerJSON(400, `{"code":400,"message":`+string(text)+`}`)(r)
+	}
+	api := newFakeAPI(t, echo, echo)
+	o := e2b.CreateOptions{
+		Network: n, Env: map[string]string{"KEY": "s3cr3t-variable"}, MCP: map[string]any{"x": map[string]string{"key": "s3cr3t-mcp"}},
+	}
+	_, err := api.client(t).Create(t.Context(), &o)
+	requireKinds(t, err, e2b.ErrInvalidArgument)
+	require.NotContains(t, err.Error(), "s3cr3t")
+	err = handleOf(t, api).SetNetwork(t.Context(), n, nil)
+	requireKinds(t, err, e2b.ErrInvalidArgument)
+	require.NotContains(t, err.Error(), "s3cr3t")
+
+	var out bytes.Buffer
+	log := slog.New(slog.NewJSONHandler(&out, nil))
+	log.Info("x", "options", o, "network", *n, "proxy", *n.EgressProxy, "rule", n.Rules["a.b"][0], "volume", e2b.Volume{Token: e2b.NewToken("s3cr3t-volume")})
+	require.NotContains(t, out.String(), "s3cr3t")
+	require.Contains(t, out.String(), "p:1")
 }

@@ -430,7 +430,7 @@ func (f *feeder) run(ctx context.Context) {
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF):
+		case err == io.EOF: //nolint:errorlint // as io.Reader has it: a wrapped one is an error
 			_, err = f.request(ctx, func() error { return h.envd.CloseStdin(ctx, pid) })
 			f.done <- err
 			return

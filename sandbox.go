@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -101,6 +102,12 @@ type CreateOptions struct {
 	// these, which is then started in the sandbox: see Sandbox.MCPURL. The default
 	// Template is then "mcp-gateway". The values are secrets: no error shows them.
 	MCP map[string]any
+}
+
+// LogValue returns the kind of sandbox that o asks for. Variables, rules and
+// configurations, which may hold secrets, are left out.
+func (o CreateOptions) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("template", o.Template), slog.Duration("timeout", o.Timeout), slog.String("on_timeout", o.OnTimeout.String()))
 }
 
 // A Sandbox is a handle for one sandbox: it does not own it. Dropping a handle

@@ -8,7 +8,7 @@ import (
 )
 
 // A Token lets its bearer into a sandbox. It prints as [redacted] with every
-// verb of fmt, also within a struct, and in records of log/slog; Reveal and JSON
+// verb of fmt, also within a struct, and as a value of log/slog; Reveal and JSON
 // give its value. The zero Token is none. Tokens cannot be compared with ==.
 type Token struct {
 	_ [0]func() // == would compare pointers

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"path"
 	"slices"
@@ -23,6 +24,12 @@ type Volume struct {
 	// Domain is where the content is served; "" where that is api. and the domain of
 	// the client.
 	Domain string
+}
+
+// LogValue returns v without its token: a handler of log/slog that writes JSON
+// would show it.
+func (v Volume) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("id", v.ID), slog.String("name", v.Name))
 }
 
 func volumeOf(v *controlapi.Volume) Volume {

@@ -70,10 +70,10 @@ type request struct {
 	method   string
 	segments []string
 	query    url.Values
-	body     any    // nil: none
-	safe     bool   // to repeat, after an attempt that may have arrived
-	busy     bool   // repeat also a 409: the sandbox is changing its state
-	secret   string // in the body; taken out of what the server says of it
+	body     any      // nil: none
+	safe     bool     // to repeat, after an attempt that may have arrived
+	busy     bool     // repeat also a 409: the sandbox is changing its state
+	secrets  []string // in the body; taken out of what the server says of it
 }
 
 // OutcomeError is what an error of this package knows beyond its cause.
@@ -201,7 +201,7 @@ func (c *Client) attempt(rt http.RoundTripper) http.RoundTripper {
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(body))
 		if resp.StatusCode >= 300 {
-			st.last = transport.NewStatusError(resp.StatusCode, r.Header, resp.Header, body, st.secret)
+			st.last = transport.NewStatusError(resp.StatusCode, r.Header, resp.Header, body, st.secrets...)
 		}
 		return resp, nil
 	})

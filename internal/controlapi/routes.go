@@ -18,7 +18,7 @@ import (
 func (c *Client) Create(ctx context.Context, body NewSandbox, timeout time.Duration) (*Sandbox, error) {
 	body.Timeout = seconds(timeout)
 	v1 := func() (*answer, error) {
-		return c.do(ctx, request{method: http.MethodPost, segments: []string{"sandboxes"}, body: body})
+		return c.do(ctx, request{method: http.MethodPost, segments: []string{"sandboxes"}, body: body, secrets: body.secrets()})
 	}
 	v2 := func() (*answer, error) {
 		twin := body
@@ -26,7 +26,7 @@ func (c *Client) Create(ctx context.Context, body NewSandbox, timeout time.Durat
 			return nil, &OutcomeError{Err: ErrAlwaysSecure}
 		}
 		twin.Secure = false
-		return c.do(ctx, request{method: http.MethodPost, segments: []string{"v2", "sandboxes"}, body: twin})
+		return c.do(ctx, request{method: http.MethodPost, segments: []string{"v2", "sandboxes"}, body: twin, secrets: body.secrets()})
 	}
 	a, err := c.create.do(v1, v2)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *Client) Refresh(ctx context.Context, id string, d time.Duration) error 
 
 // SetNetwork replaces the rules for a sandbox's outgoing traffic.
 func (c *Client) SetNetwork(ctx context.Context, id string, body *NetworkUpdate) error {
-	_, err := c.do(ctx, request{method: http.MethodPut, segments: []string{"sandboxes", id, "network"}, body: body, safe: true})
+	_, err := c.do(ctx, request{method: http.MethodPut, segments: []string{"sandboxes", id, "network"}, body: body, safe: true, secrets: egressSecrets(body.Rules, body.EgressProxy)})
 	return err
 }
 

@@ -47,7 +47,7 @@ func (c *Client) Secrets(ctx context.Context, limit int, token string) ([]Secret
 
 // CreateSecret makes a secret.
 func (c *Client) CreateSecret(ctx context.Context, body SecretValue) (*Secret, error) {
-	a, err := c.do(ctx, request{method: http.MethodPost, segments: []string{"secrets"}, body: body, secret: body.Value})
+	a, err := c.do(ctx, request{method: http.MethodPost, segments: []string{"secrets"}, body: body, secrets: []string{body.Value}})
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (c *Client) CreateSecret(ctx context.Context, body SecretValue) (*Secret, e
 
 // UpdateSecret gives a secret, by its ID or name, a new version.
 func (c *Client) UpdateSecret(ctx context.Context, id string, body SecretValue) (*Secret, error) {
-	a, err := c.do(ctx, request{method: http.MethodPost, segments: []string{"secrets", id}, body: body, secret: body.Value})
+	a, err := c.do(ctx, request{method: http.MethodPost, segments: []string{"secrets", id}, body: body, secrets: []string{body.Value}})
 	if err != nil {
 		return nil, err
 	}

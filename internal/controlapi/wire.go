@@ -3,6 +3,8 @@ package controlapi
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -38,6 +40,56 @@ type IAMToken struct {
 // AutoResume says whether traffic wakes a paused sandbox.
 type AutoResume struct {
 	Enabled bool `json:"enabled"`
+}
+
+// minSecret is the length below which a value is no secret, and taking it out of
+// texts would spoil them.
+const minSecret = 6
+
+// secrets returns what the body holds that no error may show.
+func (n *NewSandbox) secrets() []string {
+	out := slices.Collect(maps.Values(n.EnvVars))
+	if n.Network != nil {
+		out = append(out, egressSecrets(n.Network.Rules, n.Network.EgressProxy)...)
+	}
+	var config any // of the plain types
+	if b, err := json.Marshal(n.MCP); err == nil && json.Unmarshal(b, &config) == nil {
+		out = append(out, leaves(config)...)
+	}
+	return slices.DeleteFunc(out, func(s string) bool { return len(s) < minSecret })
+}
+
+func egressSecrets(rules map[string][]NetworkRule, proxy *EgressProxy) []string {
+	var out []string
+	for _, list := range rules {
+		for _, r := range list {
+			if r.Transform != nil {
+				out = slices.AppendSeq(out, maps.Values(r.Transform.Headers))
+			}
+		}
+	}
+	if proxy != nil {
+		out = append(out, proxy.Password)
+	}
+	return out
+}
+
+// leaves returns the strings within v.
+func leaves(v any) []string {
+	var out []string
+	switch v := v.(type) {
+	case string:
+		return []string{v}
+	case map[string]any:
+		for _, e := range v {
+			out = append(out, leaves(e)...)
+		}
+	case []any:
+		for _, e := range v {
+			out = append(out, leaves(e)...)
+		}
+	}
+	return out
 }
 
 // Network is a sandbox's network configuration.

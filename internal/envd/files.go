@@ -49,6 +49,7 @@ type Download struct {
 
 var (
 	errNoLength = errors.New("an answer that does not say where it ends")
+	errNotWhole = errors.New("an answer that is not the whole file")
 	errEncoding = errors.New("an answer in an encoding that was not asked for")
 	// ErrChanged is returned when the rest of a file is not there any more.
 	ErrChanged = errors.New("the file changed meanwhile")
@@ -102,11 +103,15 @@ func (d *Download) accept(resp *http.Response, o *DownloadOptions) error {
 	if resp.Close && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 {
 		return errNoLength // its end is that of the connection, as after a cut
 	}
-	if o.IfRange != "" {
+	switch {
+	case o.IfRange != "":
 		begin, _, ok := contentRange(resp.Header.Get("Content-Range"))
-		if resp.StatusCode != http.StatusPartialContent || !ok || begin != o.From {
+		modified := resp.Header.Get("Last-Modified")
+		if resp.StatusCode != http.StatusPartialContent || !ok || begin != o.From || modified != "" && modified != o.IfRange {
 			return ErrChanged
 		}
+	case resp.StatusCode != http.StatusOK:
+		return errNotWhole
 	}
 	switch encoding := resp.Header.Get("Content-Encoding"); {
 	case encoding == "" || encoding == "identity":

@@ -44,17 +44,17 @@ func (c *Client) Upload(ctx context.Context, limit time.Duration, u *Upload) err
 	if u.Again != nil {
 		// The data is the caller's again once this returns.
 		defer src.closeAndWait()
-		return c.finishUpload(ctx, req)
+		return src.confirm(c.finishUpload(ctx, req), u.Size)
 	}
 	done := make(chan error, 1)
 	go func() { done <- c.finishUpload(ctx, req) }()
 	select {
 	case err = <-done:
 		src.close()
-		return err
+		return src.confirm(err, u.Size)
 	case <-ctx.Done():
 		if src.close() {
-			return <-done
+			return src.confirm(<-done, u.Size)
 		}
 		return context.Cause(ctx) // the reader is at work, and keeps net/http waiting
 	}
@@ -139,6 +139,8 @@ func (e *SourceError) Unwrap() error { return e.Err }
 type source struct {
 	turn chan struct{} // of one place: taken during a Read
 	over atomic.Bool
+	read atomic.Int64 // of the last reader
+	end  atomic.Bool  // it was read to its end
 }
 
 func newSource() *source { return &source{turn: make(chan struct{}, 1)} }
@@ -146,8 +148,12 @@ func newSource() *source { return &source{turn: make(chan struct{}, 1)} }
 var errSourceClosed = errors.New("the call that sends this has returned")
 
 func (s *source) reader(r io.Reader) io.Reader {
+	s.read.Store(0)
 	return sourceReader{s, r}
 }
+
+// whole reports whether all was taken, of which there are size bytes, or -1.
+func (s *source) whole(size int64) bool { return s.end.Load() || s.read.Load() == size }
 
 type sourceReader struct {
 	s *source
@@ -161,10 +167,24 @@ func (r sourceReader) Read(p []byte) (int, error) {
 		return 0, errSourceClosed
 	}
 	n, err := r.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
+	r.s.read.Add(int64(n))
+	switch {
+	case err == io.EOF: //nolint:errorlint // as io.Reader has it: a wrapped one is an error
+		r.s.end.Store(true)
+	case err != nil:
 		err = &SourceError{err}
 	}
 	return n, err
+}
+
+var errEarly = errors.New("the server answered before it had everything")
+
+// confirm makes an error of a success that came too early.
+func (s *source) confirm(err error, size int64) error {
+	if err == nil && !s.whole(size) {
+		return errEarly
+	}
+	return err
 }
 
 // close lets no other Read begin. It returns false if one is under way.
