@@ -169,7 +169,7 @@ func (r sourceReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	r.s.read.Add(int64(n))
 	switch {
-	case err == io.EOF: //nolint:errorlint // as io.Reader has it: a wrapped one is an error
+	case err == io.EOF: // as io.Reader has it: a wrapped one is an error
 		r.s.end.Store(true)
 	case err != nil:
 		err = &SourceError{err}
