@@ -130,7 +130,7 @@ const (
 	fileCalls    = "read open " + uploadCalls
 	codeCalls    = "code stream"
 	allCalls     = rpcCalls + " " + fileCalls + " " + codeCalls
-	pathCalls    = fileCalls + " " + entryCalls + " watch" // whose errors name the path
+	pathCalls    = fileCalls + " " + entryCalls + " watch copyout" // whose errors name the path
 
 	// cleaningCalls take away what they have left when they fail.
 	cleaningCalls = "atomic copyin"
