@@ -6,13 +6,6 @@ import (
 	"time"
 )
 
-// What E2B takes for the time that a sandbox runs, in US dollars, by its list of
-// 2025. A paused sandbox costs nothing. See https://e2b.dev/pricing.
-const (
-	PricePerCPUSecond = 0.000014
-	PricePerGiBSecond = 0.0000045 // of memory
-)
-
 // A SandboxStatus is a sandbox as the server itself sees it, with what none of E2B's
 // routes tells.
 type SandboxStatus struct {
@@ -33,9 +26,11 @@ type SandboxStatus struct {
 	Open int
 }
 
-// Cost returns what the time that the sandbox has run costs on E2B, in US dollars.
-func (s *SandboxStatus) Cost() float64 {
-	return s.Billed.Seconds() * (float64(s.CPUCount)*PricePerCPUSecond + float64(s.MemoryMiB)/1024*PricePerGiBSecond)
+// Cost returns what the time that the sandbox has run costs, at the prices of a
+// second of one virtual CPU and of one GiB of memory: see
+// https://e2b.dev/pricing. A paused sandbox costs nothing.
+func (s *SandboxStatus) Cost(perCPU, perGiB float64) float64 {
+	return s.Billed.Seconds() * (float64(s.CPUCount)*perCPU + float64(s.MemoryMiB)/1024*perGiB)
 }
 
 // Sandboxes returns all sandboxes that the server has or had, the oldest first. It

@@ -26,8 +26,8 @@ func TestSandboxesTellWhatTheyCost(t *testing.T) {
 	require.Equal(t, list[0].CreatedAt, list[0].StartedAt)
 
 	list[0].Billed = time.Hour // of 2 processors and half a GiB
-	require.InDelta(t, 3600*(2*0.000014+0.5*0.0000045), list[0].Cost(), 1e-9)
-	require.Zero(t, (&SandboxStatus{CPUCount: 2, MemoryMiB: 512}).Cost())
+	require.InDelta(t, 3600*(2*3+0.5*5), list[0].Cost(3, 5), 1e-9)
+	require.Zero(t, (&SandboxStatus{CPUCount: 2, MemoryMiB: 512}).Cost(3, 5))
 
 	id := s.create(t, c)
 	list = s.Sandboxes()
