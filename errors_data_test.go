@@ -108,10 +108,16 @@ var dataCalls = map[string]func(context.Context, *e2b.Sandbox) error{
 	},
 	"stream": func(ctx context.Context, s *e2b.Sandbox) error {
 		c, err := s.StreamCode(ctx, "1", nil)
-		if err == nil {
-			_, err = c.Result()
+		if err != nil {
+			return err
 		}
-		return err
+		defer c.Close()
+		for _, err := range c.Events(ctx) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	},
 	"stat":    func(ctx context.Context, s *e2b.Sandbox) error { _, err := s.Files.Stat(ctx, "/x", nil); return err },
 	"listdir": func(ctx context.Context, s *e2b.Sandbox) error { _, err := s.Files.List(ctx, "/x", nil); return err },
