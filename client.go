@@ -85,6 +85,7 @@ type Client struct {
 	main       http.RoundTripper
 	http1      http.RoundTripper
 	domain     string
+	apiBase    *url.URL
 	sandboxURL *url.URL // nil: by domain
 	userAgent  string
 	timeout    time.Duration // of requests; ≤ 0: none
@@ -146,6 +147,7 @@ func NewClient(opts *ClientOptions) (*Client, error) {
 	}
 	c := &Client{
 		domain:    domain,
+		apiBase:   base,
 		userAgent: strings.TrimSpace(o.UserAgent + " e2b-go/" + Version),
 		timeout:   o.RequestTimeout,
 		lifetime:  o.SandboxTimeout,

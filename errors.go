@@ -455,7 +455,7 @@ func (s *Sandbox) dataError(ctx context.Context, op operation, err error, opened
 	if sink, ok := errors.AsType[*envd.SinkError](err); ok {
 		return plain(sink)
 	}
-	if source, ok := errors.AsType[*envd.SourceError](err); ok && ctx.Err() == nil {
+	if source, ok := errors.AsType[*transport.SourceError](err); ok && ctx.Err() == nil {
 		return plain(source)
 	}
 	if ctx.Err() != nil || errors.Is(err, transport.ErrTimeout) || !opened && !lost(err) {

@@ -10,7 +10,6 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed-09a7379d/e2b-go/internal/transport"
@@ -36,28 +35,12 @@ type Upload struct {
 func (c *Client) Upload(ctx context.Context, limit time.Duration, u *Upload) error {
 	ctx, idle := transport.WithIdle(ctx, limit)
 	defer idle.Release()
-	src := newSource()
-	req, err := c.uploadRequest(ctx, u, func(r io.Reader) io.Reader { return idle.ToWire(src.reader(r)) })
+	src := transport.NewSource()
+	req, err := c.uploadRequest(ctx, u, func(r io.Reader) io.Reader { return idle.ToWire(src.Reader(r)) })
 	if err != nil {
 		return transport.Cause(err)
 	}
-	if u.Again != nil {
-		// The data is the caller's again once this returns.
-		defer src.closeAndWait()
-		return src.confirm(c.finishUpload(ctx, req), u.Size)
-	}
-	done := make(chan error, 1)
-	go func() { done <- c.finishUpload(ctx, req) }()
-	select {
-	case err = <-done:
-		src.close()
-		return src.confirm(err, u.Size)
-	case <-ctx.Done():
-		if src.close() {
-			return src.confirm(<-done, u.Size)
-		}
-		return context.Cause(ctx) // the reader is at work, and keeps net/http waiting
-	}
+	return src.Send(ctx, u.Size, u.Again != nil, func() error { return c.finishUpload(ctx, req) })
 }
 
 func (c *Client) uploadRequest(ctx context.Context, u *Upload, wrap func(io.Reader) io.Reader) (*http.Request, error) {
@@ -125,85 +108,6 @@ func form(path string) (head, tail []byte, contentType string) {
 	n := b.Len()
 	_ = w.Close()
 	return b.Bytes()[:n:n], b.Bytes()[n:], w.FormDataContentType()
-}
-
-// A SourceError is an error of the reader of what was to be sent.
-type SourceError struct{ Err error }
-
-func (e *SourceError) Error() string { return "contents: " + e.Err.Error() }
-
-func (e *SourceError) Unwrap() error { return e.Err }
-
-// A source is the caller's reader, of which net/http must let go when a call
-// returns: it may go on to read a body in the background.
-type source struct {
-	turn chan struct{} // of one place: taken during a Read
-	over atomic.Bool
-	read atomic.Int64 // of the last reader
-	end  atomic.Bool  // it was read to its end
-}
-
-func newSource() *source { return &source{turn: make(chan struct{}, 1)} }
-
-var errSourceClosed = errors.New("the call that sends this has returned")
-
-func (s *source) reader(r io.Reader) io.Reader {
-	s.read.Store(0)
-	return sourceReader{s, r}
-}
-
-// whole reports whether all was taken, of which there are size bytes, or -1.
-func (s *source) whole(size int64) bool { return s.end.Load() || s.read.Load() == size }
-
-type sourceReader struct {
-	s *source
-	r io.Reader
-}
-
-func (r sourceReader) Read(p []byte) (int, error) {
-	r.s.turn <- struct{}{}
-	defer func() { <-r.s.turn }()
-	if r.s.over.Load() {
-		return 0, errSourceClosed
-	}
-	n, err := r.r.Read(p)
-	r.s.read.Add(int64(n))
-	switch {
-	case err == io.EOF: // as io.Reader has it: a wrapped one is an error
-		r.s.end.Store(true)
-	case err != nil:
-		err = &SourceError{err}
-	}
-	return n, err
-}
-
-var errEarly = errors.New("the server answered before it had everything")
-
-// confirm makes an error of a success that came too early.
-func (s *source) confirm(err error, size int64) error {
-	if err == nil && !s.whole(size) {
-		return errEarly
-	}
-	return err
-}
-
-// close lets no other Read begin. It returns false if one is under way.
-func (s *source) close() bool {
-	s.over.Store(true)
-	select {
-	case s.turn <- struct{}{}:
-		<-s.turn
-		return true
-	default:
-		return false
-	}
-}
-
-// closeAndWait is close for a reader that never takes long.
-func (s *source) closeAndWait() {
-	s.over.Store(true)
-	s.turn <- struct{}{}
-	<-s.turn
 }
 
 // A zipper compresses what it reads.
