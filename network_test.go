@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	e2b "github.com/seed-09a7379d/e2b-go"
+	"github.com/seed-09a7379d/e2b-go/e2btest"
 )
 
 // networkCalls are the recorded exchanges that change the network.
@@ -205,4 +206,16 @@ func TestEchoedSecrets(t *testing.T) {
 	log.Info("x", "options", o, "network", *n, "proxy", *n.EgressProxy, "rule", n.Rules["a.b"][0], "volume", e2b.Volume{Token: e2b.NewToken("s3cr3t-volume")})
 	require.NotContains(t, out.String(), "s3cr3t")
 	require.Contains(t, out.String(), "p:1")
+}
+
+// USERS.md J1: what may be reached is shown as it was asked for.
+func TestUserJ1AllowedDomain(t *testing.T) {
+	t.Parallel()
+	_, client := e2btest.New(t, nil)
+	want := &e2b.Network{AllowOut: []string{"example.com"}, DenyOut: []string{e2b.AllTraffic}}
+	sbx, err := client.Create(t.Context(), &e2b.CreateOptions{Network: want})
+	require.NoError(t, err)
+	info, err := sbx.Info(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, want, info.Network)
 }
