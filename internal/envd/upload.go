@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"errors"
 	"io"
 	"maps"
 	"mime/multipart"
@@ -131,7 +130,8 @@ func (z *zipper) Read(p []byte) (int, error) {
 		n, err := z.r.Read(z.in)
 		_, _ = z.w.Write(z.in[:n]) // a buffer takes everything
 		if err != nil {
-			if z.err = err; errors.Is(err, io.EOF) {
+			// A wrapped io.EOF is an error of the source's, and must not end the stream well.
+			if z.err = err; err == io.EOF {
 				_ = z.w.Close()
 			}
 		}
