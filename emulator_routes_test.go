@@ -2,6 +2,8 @@ package e2b_test
 
 import (
 	"context"
+	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -136,6 +138,9 @@ func TestVolumesAreShared(t *testing.T) {
 	t.Parallel()
 	server, client := e2btest.New(t, nil)
 	if ok, why := server.Isolated(); !ok {
+		if os.Getenv("CI") == "true" && runtime.GOOS == "linux" {
+			t.Fatal(why)
+		}
 		t.Skip("sandboxes that are not isolated have no volumes: " + why)
 	}
 	ctx := t.Context()
