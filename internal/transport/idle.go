@@ -14,7 +14,8 @@ type Idle struct {
 }
 
 // WithIdle returns a ctx that ends with ErrTimeout as its cause once limit has
-// passed since the last Start; the first is here. A limit ≤ 0 is none. The caller must call Release.
+// passed since the last Start; the first is here. A limit ≤ 0 is none. The caller
+// must call Release.
 func WithIdle(ctx context.Context, limit time.Duration) (context.Context, *Idle) {
 	if limit <= 0 {
 		return ctx, &Idle{}
