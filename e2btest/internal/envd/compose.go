@@ -9,7 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
-	"path/filepath"
+	unixpath "path"
 )
 
 // maxComposeBody bounds the body of /files/compose.
@@ -49,7 +49,7 @@ func (s *Server) postCompose(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(upload{Name: filepath.Base(name), Path: name, Type: "file"}) // the client is gone
+	_ = json.NewEncoder(w).Encode(upload{Name: unixpath.Base(name), Path: name, Type: "file"}) // the client is gone
 }
 
 // compose writes the sources to a file beside the destination, which then takes
@@ -65,7 +65,7 @@ func (s *Server) compose(sources []string, destination string, u *User) (string,
 		if err != nil {
 			return "", &statusError{http.StatusBadRequest, err}
 		}
-		if filepath.Clean(name) == filepath.Clean(to) {
+		if unixpath.Clean(name) == unixpath.Clean(to) {
 			return "", withStatus(http.StatusBadRequest, "source path %q cannot be the same as destination", name)
 		}
 		fi, err := s.tree.stat(name)
@@ -79,10 +79,10 @@ func (s *Server) compose(sources []string, destination string, u *User) (string,
 		}
 		from[i] = name
 	}
-	if err := s.makeDirs(filepath.Dir(to), u); err != nil {
+	if err := s.makeDirs(unixpath.Dir(to), u); err != nil {
 		return "", fmt.Errorf("error ensuring directories: %w", err)
 	}
-	temp := filepath.Join(filepath.Dir(to), ".e2b-compose."+rand.Text()+".tmp")
+	temp := unixpath.Join(unixpath.Dir(to), ".e2b-compose."+rand.Text()+".tmp")
 	if err := s.concatenate(temp, from, u); err != nil {
 		_ = s.tree.remove(temp) // the first error says more
 		return "", err
@@ -121,7 +121,7 @@ func (s *Server) concatenate(name string, sources []string, u *User) (err error)
 	return nil
 }
 
-func (s *Server) appendTo(f *os.File, source string) error {
+func (s *Server) appendTo(f file, source string) error {
 	in, err := s.tree.open(source, os.O_RDONLY|openNoWait, 0)
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os/exec"
-	"path/filepath"
+	unixpath "path"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,6 +56,12 @@ type Config struct {
 	// means the newest that this package knows.
 	Version string
 
+	// Script runs in place of a process for each command, and Memory has the files in
+	// place of the system, if they are not nil. The server then works where there are no
+	// processes, and in a bubble of testing/synctest.
+	Script Script
+	Memory *Memory
+
 	// Start and Wait do what the methods of exec.Cmd do, and default to them.
 	Start func(*exec.Cmd) error
 	Wait  func(*exec.Cmd) error
@@ -71,7 +77,7 @@ type Server struct {
 	memory  memoryAttrs
 	cpu     cpuClock
 	routes  map[string]map[string]http.HandlerFunc // path → method
-	rpc     map[string]http.Handler                // path prefix
+	rpc     map[string]func() http.Handler         // path prefix → the service, made when it is first needed
 	refuse  *connect.ErrorWriter
 	grace   time.Duration    // how long a stalled reader may stop the others
 	now     func() time.Time // for the retention of exits
@@ -87,7 +93,7 @@ type Server struct {
 // New returns a Server. It does not block.
 func New(cfg Config) *Server {
 	if cfg.Root != "" {
-		cfg.Root = filepath.Clean(cfg.Root)
+		cfg.Root = unixpath.Clean(cfg.Root)
 	}
 	s := &Server{
 		cfg:      cfg,
@@ -100,8 +106,13 @@ func New(cfg Config) *Server {
 		procs:    newProcessTable(),
 		watchers: make(map[string]*watcher),
 	}
-	keepFiles()
-	if cfg.Root != "" {
+	if cfg.Script == nil {
+		keepFiles()
+	}
+	switch {
+	case cfg.Memory != nil:
+		s.tree = cfg.Memory
+	case cfg.Root != "":
 		s.tree = newRootTree(cfg.Root)
 	}
 	if s.cfg.Start == nil {
@@ -120,11 +131,16 @@ func New(cfg Config) *Server {
 		s.routes["/files/compose"] = map[string]http.HandlerFunc{http.MethodPost: s.postCompose}
 	}
 	limit := connect.WithReadMaxBytes(maxMessage)
-	s.rpc = make(map[string]http.Handler)
-	prefix, handler := processconnect.NewProcessHandler(&processService{s}, limit)
-	s.rpc[prefix] = handler
-	prefix, handler = filesystemconnect.NewFilesystemHandler(&filesystemService{s}, limit)
-	s.rpc[prefix] = handler
+	s.rpc = map[string]func() http.Handler{
+		"/" + processconnect.ProcessName + "/": sync.OnceValue(func() http.Handler {
+			_, h := processconnect.NewProcessHandler(&processService{s}, limit)
+			return h
+		}),
+		"/" + filesystemconnect.FilesystemName + "/": sync.OnceValue(func() http.Handler {
+			_, h := filesystemconnect.NewFilesystemHandler(&filesystemService{s}, limit)
+			return h
+		}),
+	}
 	return s
 }
 
@@ -204,8 +220,8 @@ func (s *Server) Close() {
 	s.mu.Unlock()
 
 	s.running.Wait()
-	for pid := range s.procs.groups {
-		killGroup(int(pid))
+	for group := range s.procs.groups {
+		killGroup(group)
 	}
 	s.tree.close()
 }
@@ -239,7 +255,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	for prefix, handler := range s.rpc {
 		if strings.HasPrefix(r.URL.Path, prefix) && s.knows(r.URL.Path) {
-			handler.ServeHTTP(w, r)
+			handler().ServeHTTP(w, r)
 			return
 		}
 	}

@@ -24,7 +24,7 @@ type fanout struct {
 	over  chan struct{} // closed when output that nobody took is to be thrown away
 	moved chan struct{} // filled when a reader came, went, or made room
 
-	turn sync.Mutex // held for one event, so that all see the same order
+	turn chan struct{} // holds a token during one event, so that all see the same order
 
 	mu   sync.Mutex
 	subs map[*subscriber]struct{}
@@ -47,6 +47,7 @@ func newFanout(grace time.Duration) *fanout {
 		grace: grace,
 		over:  make(chan struct{}),
 		moved: make(chan struct{}, 1),
+		turn:  make(chan struct{}, 1),
 		subs:  make(map[*subscriber]struct{}),
 	}
 }
@@ -114,8 +115,8 @@ func (s *subscriber) push(ev *process.ProcessEvent) bool {
 
 // publish gives ev to every reader and waits for those that are full.
 func (f *fanout) publish(ev *process.ProcessEvent) {
-	f.turn.Lock()
-	defer f.turn.Unlock()
+	f.turn <- struct{}{} // not a mutex, which would stop the time of a bubble
+	defer func() { <-f.turn }()
 
 	var full []*subscriber
 	f.mu.Lock()

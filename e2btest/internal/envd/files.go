@@ -12,7 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
+	unixpath "path"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,7 +130,7 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request) {
 
 	h := w.Header()
 	h.Set("Vary", "Accept-Encoding")
-	base := filepath.Base(name)
+	base := unixpath.Base(name)
 	if disposition := mime.FormatMediaType("inline", map[string]string{"filename": base}); disposition != "" {
 		h.Set("Content-Disposition", disposition)
 	}
@@ -138,7 +138,7 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, base, fi.ModTime(), f)
 		return
 	}
-	contentType := mime.TypeByExtension(filepath.Ext(base))
+	contentType := mime.TypeByExtension(unixpath.Ext(base))
 	if contentType == "" {
 		contentType = "application/octet-stream"
 	}
@@ -351,7 +351,7 @@ func partPath(part *multipart.Part) (string, error) {
 
 // receiveFile writes one file in place.
 func (s *Server) receiveFile(name string, body io.Reader, length int64, u *User, md map[string]string) (upload, error) {
-	if err := s.makeDirs(filepath.Dir(name), u); err != nil {
+	if err := s.makeDirs(unixpath.Dir(name), u); err != nil {
 		return upload{}, fmt.Errorf("error ensuring directories: %w", err)
 	}
 	// A path that ends in a slash names the directory that was just made.
@@ -373,7 +373,7 @@ func (s *Server) receiveFile(name string, body io.Reader, length int64, u *User,
 	if err != nil {
 		return upload{}, err
 	}
-	return upload{Metadata: md, Name: filepath.Base(name), Path: name, Type: "file"}, nil
+	return upload{Metadata: md, Name: unixpath.Base(name), Path: name, Type: "file"}, nil
 }
 
 func isAny(err error, targets []error) bool {
@@ -381,7 +381,7 @@ func isAny(err error, targets []error) bool {
 }
 
 // fill gives the open file its owner, content and metadata.
-func (s *Server) fill(f *os.File, name string, body io.Reader, length int64, u *User, md map[string]string) error {
+func (s *Server) fill(f file, name string, body io.Reader, length int64, u *User, md map[string]string) error {
 	if err := f.Chown(int(u.UID), int(u.GID)); err != nil && u.Switch {
 		return fmt.Errorf("error changing file ownership: %w", err)
 	}

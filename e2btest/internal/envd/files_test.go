@@ -402,8 +402,8 @@ func TestMetadata(t *testing.T) {
 // attrless is a file system without extended attributes.
 type attrless struct{ tree }
 
-func (attrless) attrs(string) (map[string]string, error)    { return nil, syscall.ENOTSUP }
-func (attrless) setAttrs(*os.File, map[string]string) error { return syscall.ENOTSUP }
+func (attrless) attrs(string) (map[string]string, error) { return nil, syscall.ENOTSUP }
+func (attrless) setAttrs(file, map[string]string) error  { return syscall.ENOTSUP }
 
 func TestMetadataErrors(t *testing.T) {
 	w := newWorld(t)

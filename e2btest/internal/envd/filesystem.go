@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os/user"
-	"path/filepath"
+	unixpath "path"
 	"strconv"
 
 	"connectrpc.com/connect"
@@ -98,7 +98,7 @@ func (in *inspector) entry(name, shown string) (*filesystem.EntryInfo, error) {
 		return nil, err
 	}
 	e := &filesystem.EntryInfo{
-		Name:         filepath.Base(shown),
+		Name:         unixpath.Base(shown),
 		Type:         fileType(fi),
 		Path:         shown,
 		Size:         fi.Size(),
@@ -106,7 +106,7 @@ func (in *inspector) entry(name, shown string) (*filesystem.EntryInfo, error) {
 		Permissions:  fi.Mode().String(),
 		ModifiedTime: timestamppb.New(fi.ModTime()),
 	}
-	if uid, gid, ok := owner(fi); ok {
+	if uid, gid, ok := ownerOf(fi); ok {
 		e.Owner, e.Group = in.owner(uid), in.group(gid)
 	}
 	if fi.Mode()&fs.ModeSymlink != 0 {
@@ -190,7 +190,7 @@ func (s *filesystemService) Move(ctx context.Context, req *connect.Request[files
 	if err != nil {
 		return nil, invalid(err)
 	}
-	if err := s.makeDirs(filepath.Dir(to), u); err != nil {
+	if err := s.makeDirs(unixpath.Dir(to), u); err != nil {
 		return nil, fileError(connect.CodeInternal, err)
 	}
 	if err := s.tree.rename(from, to); errors.Is(err, fs.ErrNotExist) {
@@ -229,7 +229,7 @@ func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[fi
 	}
 	res := &filesystem.ListDirResponse{}
 	list := lister{ctx: ctx, in: s.inspector(), res: res}
-	if err := list.dir(real, filepath.Clean(name), max(req.Msg.GetDepth(), 1)); err != nil {
+	if err := list.dir(real, unixpath.Clean(name), max(req.Msg.GetDepth(), 1)); err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(res), nil
@@ -251,7 +251,7 @@ func (l *lister) dir(name, shown string, depth uint32) error {
 		return fileError(connect.CodeInternal, fmt.Errorf("error reading directory %s: %w", shown, err))
 	}
 	for _, d := range entries {
-		at, as := filepath.Join(name, d.Name()), filepath.Join(shown, d.Name())
+		at, as := unixpath.Join(name, d.Name()), unixpath.Join(shown, d.Name())
 		e, err := l.in.entry(at, as)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed since the directory was read
@@ -276,8 +276,8 @@ func (s *filesystemService) Remove(ctx context.Context, req *connect.Request[fil
 	if err != nil {
 		return nil, invalid(err)
 	}
-	clean := filepath.Clean(name)
-	if clean == s.cfg.Root || clean == filepath.Dir(clean) {
+	clean := unixpath.Clean(name)
+	if clean == s.cfg.Root || clean == unixpath.Dir(clean) {
 		return nil, invalid(fmt.Errorf("the root directory cannot be removed: %s", name))
 	}
 	if err := s.tree.removeAll(name); err != nil {

@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
+	unixpath "path"
 	"slices"
 	"strings"
 	"sync"
@@ -124,20 +123,20 @@ type memoryAttrs struct {
 func (m *memoryAttrs) get(name string) map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.files[filepath.Clean(name)]
+	return m.files[unixpath.Clean(name)]
 }
 
 func (m *memoryAttrs) set(name string, md map[string]string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(md) == 0 {
-		delete(m.files, filepath.Clean(name))
+		delete(m.files, unixpath.Clean(name))
 		return
 	}
 	if m.files == nil {
 		m.files = make(map[string]map[string]string)
 	}
-	m.files[filepath.Clean(name)] = md
+	m.files[unixpath.Clean(name)] = md
 }
 
 // move renames a file or a directory; to == "" forgets it.
@@ -146,10 +145,10 @@ func (m *memoryAttrs) move(from, to string) {
 	defer m.mu.Unlock()
 	moved := make(map[string]map[string]string)
 	for name, md := range m.files {
-		if rest, ok := relative(filepath.Clean(from), name); ok {
+		if rest, ok := relative(unixpath.Clean(from), name); ok {
 			delete(m.files, name)
 			if to != "" {
-				moved[filepath.Join(to, rest)] = md
+				moved[unixpath.Join(to, rest)] = md
 			}
 		}
 	}
@@ -166,7 +165,7 @@ func (s *Server) metadata(name string) map[string]string {
 }
 
 // setMetadata keeps md with the open file.
-func (s *Server) setMetadata(name string, f *os.File, md map[string]string) error {
+func (s *Server) setMetadata(name string, f file, md map[string]string) error {
 	err := s.tree.setAttrs(f, md)
 	if err != nil && attrsUnsupported(err) {
 		s.memory.set(name, md)

@@ -237,7 +237,7 @@ func (s *processService) Update(_ context.Context, req *connect.Request[process.
 		if !c.terminal {
 			return nil, internal("error resizing tty: tty not assigned to process")
 		}
-		if err := resizeTerminal(c.input, terminalSize(req.Msg.Pty)); err != nil {
+		if err := c.resize(terminalSize(req.Msg.Pty)); err != nil {
 			return nil, internal("error resizing tty: %w", err)
 		}
 	}
@@ -251,7 +251,7 @@ func feed(ctx context.Context, c *command, input *process.ProcessInput) error {
 		if c.terminal {
 			return internal("error writing to stdin: tty assigned to process — input should be written to the pty, not the stdin")
 		}
-		if err := c.write(ctx, in.Stdin); errors.Is(err, errNoStdin) {
+		if err := c.feed(ctx, in.Stdin); errors.Is(err, errNoStdin) {
 			return internal("error writing to stdin: %w", err)
 		} else if err != nil {
 			return feedError(ctx, c, "error writing to stdin: error writing to stdin of process '%d': %w", err)
@@ -260,7 +260,7 @@ func feed(ctx context.Context, c *command, input *process.ProcessInput) error {
 		if !c.terminal {
 			return internal("error writing to tty: tty not assigned to process — input should be written to the stdin, not the tty")
 		}
-		if err := c.write(ctx, in.Pty); err != nil {
+		if err := c.feed(ctx, in.Pty); err != nil {
 			return feedError(ctx, c, "error writing to tty: error writing to tty of process '%d': %w", err)
 		}
 	default:

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
+	unixpath "path"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,10 +25,20 @@ const maxPending = 1 << 18
 // errPending is what a watcher says that nobody polls.
 var errPending = errors.New("watcher error: too many events were not asked for")
 
+// A notifier tells of what happens in directories.
+type notifier interface {
+	Add(dir string) error
+	Remove(dir string) error
+	WatchList() []string
+	Close() error
+	events() <-chan fsnotify.Event
+	errors() <-chan error // closed by Close, as events is not
+}
+
 // A watch turns what happens in a directory into events.
 type watch struct {
 	srv       *Server
-	notify    *fsnotify.Watcher
+	notify    notifier
 	real      string // the directory without links
 	shown     string // as it was asked for
 	recursive bool
@@ -59,7 +69,7 @@ func (s *Server) openWatch(path string, u *User, recursive, entries bool) (*watc
 	if err != nil {
 		return nil, fileError(connect.CodeInternal, fmt.Errorf("error resolving path: %w", err))
 	}
-	notify, err := fsnotify.NewWatcher()
+	notify, err := s.tree.notifier()
 	if err != nil {
 		return nil, internal("error creating watcher: %w", err)
 	}
@@ -67,7 +77,7 @@ func (s *Server) openWatch(path string, u *User, recursive, entries bool) (*watc
 		srv:       s,
 		notify:    notify,
 		real:      real,
-		shown:     filepath.Clean(name),
+		shown:     unixpath.Clean(name),
 		recursive: recursive,
 		entries:   entries && s.since("0.6.3"),
 		failed:    make(chan error, 1),
@@ -88,7 +98,7 @@ func (s *Server) openWatch(path string, u *User, recursive, entries bool) (*watc
 // that adding a directory takes too.
 func (w *watch) drain() {
 	defer close(w.drained)
-	for err := range w.notify.Errors {
+	for err := range w.notify.errors() {
 		if errors.Is(err, syscall.EINVAL) {
 			continue // a directory was gone before it could be given up
 		}
@@ -113,7 +123,7 @@ func (w *watch) addBelow(dir string, found func(name string)) {
 		return // removed meanwhile, of which there is an event
 	}
 	for _, d := range entries {
-		name := filepath.Join(dir, d.Name())
+		name := unixpath.Join(dir, d.Name())
 		if found != nil {
 			found(name)
 		}
@@ -135,8 +145,8 @@ func (w *watch) forget(dir string) {
 
 // events returns what one notification means.
 func (w *watch) events(n fsnotify.Event) []*filesystem.FilesystemEvent {
-	name, err := filepath.Rel(w.real, n.Name)
-	if err != nil || w.silent {
+	name, ok := relative(w.real, n.Name)
+	if !ok || w.silent {
 		return nil
 	}
 	var list []*filesystem.FilesystemEvent
@@ -145,7 +155,7 @@ func (w *watch) events(n fsnotify.Event) []*filesystem.FilesystemEvent {
 		gone := typ == filesystem.EventType_EVENT_TYPE_REMOVE || typ == filesystem.EventType_EVENT_TYPE_RENAME
 		if w.entries && !gone {
 			// It may be gone already; then the event goes without.
-			e.Entry, _ = w.srv.inspector().entry(filepath.Join(w.real, name), filepath.Join(w.shown, name))
+			e.Entry, _ = w.srv.inspector().entry(unixpath.Join(w.real, name), unixpath.Join(w.shown, name))
 		}
 		list = append(list, e)
 	}
@@ -153,7 +163,7 @@ func (w *watch) events(n fsnotify.Event) []*filesystem.FilesystemEvent {
 		add(filesystem.EventType_EVENT_TYPE_CREATE, name)
 		if fi, err := w.srv.tree.lstat(n.Name); w.recursive && err == nil && fi.IsDir() && w.notify.Add(n.Name) == nil {
 			w.addBelow(n.Name, func(below string) {
-				if rel, err := filepath.Rel(w.real, below); err == nil {
+				if rel, ok := relative(w.real, below); ok {
 					add(filesystem.EventType_EVENT_TYPE_CREATE, rel)
 				}
 			})
@@ -200,7 +210,7 @@ func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[f
 			return ended(ctx)
 		case err := <-w.failed:
 			return internal("watcher error: %w", err)
-		case n := <-w.notify.Events:
+		case n := <-w.notify.events():
 			for _, e := range w.events(n) {
 				if err := stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Filesystem{Filesystem: e}}); err != nil {
 					return connect.NewError(connect.CodeUnknown, fmt.Errorf("error sending filesystem event: %w", err))
@@ -237,7 +247,7 @@ func (w *watcher) run(ctx context.Context, source *watch) {
 		case err := <-source.failed:
 			w.fail(fmt.Errorf("watcher error: %w", err))
 			return
-		case n := <-source.notify.Events:
+		case n := <-source.notify.events():
 			if !w.add(source.events(n)) {
 				return
 			}

@@ -258,7 +258,7 @@ func TestWatcher(t *testing.T) {
 // Errors are received at once, and only what makes the watch useless is one.
 func TestWatchDrain(t *testing.T) {
 	errs := make(chan error)
-	w := &watch{notify: &fsnotify.Watcher{Errors: errs}, failed: make(chan error, 1), drained: make(chan struct{})}
+	w := &watch{notify: hostNotifier{&fsnotify.Watcher{Errors: errs}}, failed: make(chan error, 1), drained: make(chan struct{})}
 	go w.drain()
 	errs <- os.NewSyscallError("inotify_rm_watch", syscall.EINVAL)
 	errs <- fsnotify.ErrEventOverflow

@@ -24,6 +24,13 @@ var ErrPortClosed = errors.New("node: port is not open")
 // happened to the sandbox then.
 var ErrBusy = errors.New("node: busy")
 
+// Why the context of a function that stands in for a process has ended.
+var (
+	ErrTerminated  = errors.New("the command got SIGTERM")
+	ErrKilled      = errors.New("it was killed, alone or with its sandbox")
+	ErrInterrupted = errors.New("the code was interrupted")
+)
+
 // Spec is what a sandbox is started with.
 type Spec struct {
 	ID          string
