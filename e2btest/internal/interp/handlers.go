@@ -234,6 +234,9 @@ func (s *Server) contextFor(req executeRequest) (*codeContext, error) {
 
 // supported returns an error if there is no kernel for language.
 func (s *Server) supported(language string) error {
+	if s.cfg.Script != nil {
+		return nil
+	}
 	switch language {
 	case languagePython, "python3":
 		if s.cfg.Python == "" {
@@ -256,6 +259,9 @@ func (s *Server) supported(language string) error {
 // startKernel starts a kernel for c, in the directory cwd, or if that is "" or does
 // not exist, in the usual one.
 func (s *Server) startKernel(ctx context.Context, c *codeContext, cwd string) (kernel, error) {
+	if s.cfg.Script != nil {
+		return newScriptKernel(s, c), nil
+	}
 	return startProcess(ctx, s, c, cwd)
 }
 

@@ -51,7 +51,7 @@ func python(tb testing.TB) string {
 // needNode skips the test if there is no Node.js.
 func needNode(tb testing.TB) {
 	tb.Helper()
-	if node(tb) == "" {
+	if nodeJS(tb) == "" {
 		tb.Skip("the tests of JavaScript kernels need node")
 	}
 }
@@ -63,8 +63,8 @@ func bash(tb testing.TB) string {
 	return path
 }
 
-// node returns the Node.js that tests use, or "" if there is none.
-func node(tb testing.TB) string {
+// nodeJS returns the Node.js that tests use, or "" if there is none.
+func nodeJS(tb testing.TB) string {
 	tb.Helper()
 	path, err := exec.LookPath("node")
 	if err != nil && os.Getenv("CI") == "true" {
@@ -89,7 +89,7 @@ func newService(tb testing.TB, change func(*Config)) *service {
 	require.NoError(tb, err)
 	cfg := Config{
 		Python:    python(tb),
-		Node:      node(tb),
+		Node:      nodeJS(tb),
 		NodeErr:   "not found",
 		Bash:      bash(tb),
 		Dir:       dir,

@@ -56,6 +56,9 @@ type Config struct {
 	Node, NodeErr string
 	Bash, BashErr string
 
+	// Script runs in place of all kernels, if it is not nil.
+	Script Script
+
 	// Dir is the working directory of new kernels.
 	Dir string
 	// Environ and Env make up the complete environment of kernels; Env, the variables
@@ -129,10 +132,10 @@ func New(cfg Config) *Server {
 		patience: 5 * time.Second,
 	}
 	s.mux = s.routes()
-	if cfg.Python != "" {
+	if cfg.Python != "" || cfg.Script != nil {
 		s.addContext(languagePython, "", true)
 	}
-	if cfg.Node != "" {
+	if cfg.Node != "" || cfg.Script != nil {
 		s.addContext(languageJavaScript, "", true)
 	}
 	return s
