@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -211,6 +212,7 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, target Target,
 		},
 		Transport:     run.transport(port),
 		FlushInterval: -1,
+		BufferPool:    buffers{},
 		ErrorLog:      slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
 			if !errors.Is(err, node.ErrPortClosed) {
@@ -232,6 +234,20 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, target Target,
 		panic(http.ErrAbortHandler)
 	}
 }
+
+// buffers are what answers are copied with.
+type buffers struct{}
+
+var freeBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// Get implements httputil.BufferPool.
+func (buffers) Get() []byte {
+	b, _ := freeBuffers.Get().(*[32 << 10]byte) // there is nothing else
+	return b[:]
+}
+
+// Put implements httputil.BufferPool.
+func (buffers) Put(b []byte) { freeBuffers.Put((*[32 << 10]byte)(b)) }
 
 // A writer unblocks writes to a client that does not read when the run ends.
 type writer struct {
