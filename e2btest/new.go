@@ -1,6 +1,8 @@
 package e2btest
 
 import (
+	"net/http"
+
 	e2b "github.com/seed-09a7379d/e2b-go"
 )
 
@@ -39,7 +41,12 @@ func New(tb TB, opts *Options) (*Server, *e2b.Client) {
 	return server, client
 }
 
-// ClientOptions returns options for a client of the server.
+// ClientOptions returns options for a client of the server. They have a Transport if
+// there is no other way to it.
 func (s *Server) ClientOptions() *e2b.ClientOptions {
-	return &e2b.ClientOptions{APIKey: s.APIKey(), APIURL: s.APIURL(), SandboxURL: s.SandboxURL(), Domain: s.Domain()}
+	o := &e2b.ClientOptions{APIKey: s.APIKey(), APIURL: s.APIURL(), SandboxURL: s.SandboxURL(), Domain: s.Domain()}
+	if s.memory != nil {
+		o.Transport = &http.Transport{DialContext: s.memory.dial}
+	}
+	return o
 }

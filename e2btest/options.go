@@ -1,6 +1,7 @@
 package e2btest
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -25,6 +26,22 @@ type Options struct {
 	// RequireIsolation makes NewServer fail where sandboxes cannot be isolated from
 	// this machine and from each other. Otherwise they are plain processes there.
 	RequireIsolation bool
+
+	// Run, if set, makes the server a scripted one: it starts no process, on any system.
+	// Run is called for each command, in a goroutine of its own, and returns its exit
+	// code. Commands.Run comes as bash with -l and -c: see [Command.Line]. Files are in
+	// memory; of CopyIn and CopyOut, which run tar, Run gets the commands. When ctx ends
+	// Run must return soon, since Close waits for it.
+	//
+	// A scripted server needs no network either: unless Addr or SandboxAddr is set it is
+	// reached only by the Transport of [Server.ClientOptions], and with all that it does
+	// it can be in a bubble of testing/synctest.
+	Run func(ctx context.Context, c *Command) int
+	// Code, if set, makes the server a scripted one, as Run does. It is called for code
+	// in any language, in templates other than base. What it returns is the exception
+	// that the code ends with, best an *e2b.ExecutionError; nil is none. Executions of
+	// one code context come one after another.
+	Code func(ctx context.Context, c *Code) error
 
 	// APIKey is the one key that is accepted. Empty: a random one. Older official
 	// SDKs refuse others than "e2b_" with hexadecimal digits.
@@ -104,6 +121,9 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("%w: %v", err, o.Faults[i])
 		}
 	}
+	if o.inMemory() {
+		return o, nil
+	}
 	for _, addr := range []*string{&o.Addr, &o.SandboxAddr} {
 		if *addr == "" {
 			*addr = "127.0.0.1:0"
@@ -114,6 +134,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	return o, nil
 }
+
+// inMemory says whether the server has no address.
+func (o *Options) inMemory() bool { return o.scripted() && o.Addr == "" && o.SandboxAddr == "" }
 
 // checkLoopback refuses addresses that others can reach: whoever has the key can
 // run programs on this machine.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/box"
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/control"
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/memnet"
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/proxy"
 )
@@ -28,6 +29,7 @@ type Server struct {
 	close    func() error // once
 
 	api, sandboxes listener
+	memory         *memoryNetwork // nil: they are on loopback
 	handlers       sync.WaitGroup
 	mu             sync.Mutex
 	closing        bool // no handler may begin
@@ -58,6 +60,9 @@ func NewServer(opts *Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("e2btest: %w", err)
 	}
+	if o.scripted() {
+		return newServer(o, newScripted(&o))
+	}
 	local, err := box.New(box.Options{
 		Dir: o.Dir, HostNetwork: o.HostNetwork, RequireIsolation: o.RequireIsolation, HangAfterCancel: o.HangAfterCancel,
 		Logger: o.Logger,
@@ -72,14 +77,7 @@ func NewServer(opts *Options) (*Server, error) {
 func newServer(o Options, r runtime) (*Server, error) {
 	s := &Server{opts: o, runtime: r, faults: faultList{log: o.Logger, closed: make(chan struct{})}}
 	s.faults.add(o.Faults)
-	var err error
-	if s.api.Listener, err = listen(o.Addr); err == nil {
-		s.sandboxes.Listener, err = listen(o.SandboxAddr)
-	}
-	if err != nil {
-		if s.api.Listener != nil {
-			err = errors.Join(err, s.api.Listener.Close())
-		}
+	if err := s.listen(); err != nil {
 		return nil, fmt.Errorf("e2btest: %w", errors.Join(err, r.Close()))
 	}
 	templates := control.DefaultTemplates()
@@ -99,6 +97,37 @@ func newServer(o Options, r runtime) (*Server, error) {
 	s.serve(&s.api, s.control, false)
 	s.serve(&s.sandboxes, s.open.opened(proxy.New(s.control, []string{"e2b.app", "localhost"}, o.Logger)), true)
 	return s, nil
+}
+
+// The addresses of a server without a network.
+const (
+	memoryAPI     = "api.localhost"
+	memorySandbox = "sandbox.localhost"
+)
+
+func (s *Server) listen() (err error) {
+	if s.opts.inMemory() {
+		s.memory = &memoryNetwork{memnet.Listen(memoryAPI), memnet.Listen(memorySandbox)}
+		s.api.Listener, s.sandboxes.Listener = s.memory.api, s.memory.sandboxes
+		return nil
+	}
+	if s.api.Listener, err = listen(s.opts.Addr); err != nil {
+		return err
+	}
+	if s.sandboxes.Listener, err = listen(s.opts.SandboxAddr); err != nil {
+		return errors.Join(err, s.api.Close())
+	}
+	return nil
+}
+
+// A memoryNetwork leads to a server that has no other.
+type memoryNetwork struct{ api, sandboxes *memnet.Listener }
+
+func (n *memoryNetwork) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	if host, _, _ := net.SplitHostPort(addr); host == memoryAPI {
+		return n.api.Dial(ctx)
+	}
+	return n.sandboxes.Dial(ctx)
 }
 
 func listen(addr string) (net.Listener, error) {
@@ -181,6 +210,9 @@ func (s *Server) APIKey() string { return s.opts.APIKey }
 // ID>.<domain>/ leads to a port of a sandbox, on systems where all names below
 // localhost are loopback.
 func (s *Server) Domain() string {
+	if s.memory != nil {
+		return "localhost"
+	}
 	_, port, _ := net.SplitHostPort(s.sandboxes.Addr().String()) // an address of TCP has one
 	return net.JoinHostPort("localhost", port)
 }
