@@ -58,6 +58,7 @@ type situation struct {
 	noReboot bool
 	// noSecrets: the team may have none.
 	noSecrets bool
+	limits    []control.RateLimit
 	// setup makes it so, and binds the names in the recording to real ones.
 	setup func(r *rig, b *binding)
 	// holds, if not nil, makes what was under way, and returns how it ends.
@@ -94,6 +95,8 @@ func on(body string, steps ...func(r *rig, id string)) func(r *rig, b *binding) 
 func pausedStep(r *rig, id string)   { r.pause(id) }
 func killedStep(r *rig, id string)   { r.kill(id) }
 func unpausedStep(r *rig, id string) { r.connect(id, "300") }
+
+func refreshedStep(r *rig, id string) { postStep(204, "/refreshes", "")(r, id) }
 
 func connectedStep(timeout string) func(r *rig, id string) {
 	return func(r *rig, id string) { r.connect(id, timeout) }
@@ -370,6 +373,9 @@ var situations = map[string]situation{
 	"pausing-second-data-plane-waits": {setup: on(autoResume, pausedStep, unpausedStep), holds: whilePausing, waits: true},
 	"pausing-timeout-409":             {setup: on(long), holds: whilePausing},
 
+	"rate-limit-429":         {limits: twoRefreshes(), setup: on(long, refreshedStep, refreshedStep, laterStep(100*time.Millisecond))},
+	"rate-limit-headers-204": {limits: twoRefreshes(), setup: on(long)},
+
 	"refresh-empty-object-204": running,
 	"refresh-no-body":          running,
 	"refresh-paused-404":       pausedOnce,
@@ -575,7 +581,6 @@ var outOfScope = map[string]string{
 	"create-node-precondition-500": "the text of a node's own refusal; a node here has no classes of errors",
 	"create-nodes-full-504":        "needs a node that refuses for lack of room",
 	"data-plane-secure-no-token-":  "answered by envd, where it is tested",
-	"rate-limit-":                  "no rate limiter",
 }
 
 // differences are those that are meant: for a file, what differs and why.
@@ -617,7 +622,7 @@ func TestRecordedExchanges(t *testing.T) {
 
 func replay(t *testing.T, x *exchange, where situation) {
 	t.Helper()
-	opts := control.Options{Routes: where.routes, Teams: teams(), Templates: append(control.DefaultTemplates(),
+	opts := control.Options{Routes: where.routes, RateLimits: where.limits, Teams: teams(), Templates: append(control.DefaultTemplates(),
 		control.Template{Aliases: []string{"old-envd"}, EnvdVersion: "0.1.5"},
 		control.Template{Aliases: []string{"no-build"}, Tags: []string{}})}
 	opts.Teams[0].NoReboot, opts.Teams[0].NoSecrets = where.noReboot, where.noSecrets

@@ -174,8 +174,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, resp.status, resp.body)
 }
 
-// serve takes a request through the steps in E2B's order: route, key, schema,
-// handler.
+// serve takes a request through the steps in E2B's order: route, key, schema, rate
+// limit, handler.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) (*response, *Error) {
 	found, id, missing := s.find(r)
 	if found == nil {
@@ -199,6 +199,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) (*response, *Erro
 			}
 			return nil, err
 		}
+	}
+	if err := s.limits.take(w.Header(), r, team, found, s.clock.Now()); err != nil {
+		return nil, err
 	}
 	return found.handle(s, c)
 }

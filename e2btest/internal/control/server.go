@@ -20,6 +20,8 @@ type Options struct {
 	Templates []Template // default: DefaultTemplates
 	Routes    Routes
 	Logger    *slog.Logger // default: none
+
+	RateLimits []RateLimit
 }
 
 // A Server is the control plane. It is an http.Handler for its REST routes and
@@ -29,6 +31,7 @@ type Server struct {
 	keys      map[string]*Team
 	templates []*Template
 	routes    []route
+	limits    rateLimits
 	log       *slog.Logger
 	secret    [32]byte // of the tokens
 
@@ -61,6 +64,7 @@ func New(opts Options) *Server {
 		node:     opts.Node,
 		keys:     make(map[string]*Team),
 		routes:   routesOf(opts.Routes),
+		limits:   rateLimits{limits: opts.RateLimits, full: make(map[rateKey]time.Time)},
 		log:      opts.Logger,
 		wake:     make(chan struct{}, 1),
 		live:     make(map[string]*sandbox),
