@@ -235,7 +235,7 @@ type faultList struct {
 
 type injected struct {
 	fault   Fault
-	pattern []string // nil: any path
+	pattern pathPattern
 	effect  fault.Effect
 
 	seen, fired int
@@ -253,14 +253,11 @@ func (l *faultList) add(faults []Fault) (remove func()) {
 	added := make([]*injected, 0, len(faults))
 	for _, f := range faults {
 		f = f.clone()
-		in := &injected{fault: f, effect: fault.Effect{
+		in := &injected{fault: f, pattern: newPathPattern(f.Path), effect: fault.Effect{
 			DelayBefore: f.DelayBefore, DelayAfter: f.DelayAfter, Status: f.Status, Body: f.Body, Commit: f.Commit,
 			Stall: f.Stall, Cut: fault.Cut(f.Cut), CutAfter: f.CutAfter, Header: f.Header, RemoveHeader: f.RemoveHeader,
 			Fields: f.Fields, ClockSkew: f.ClockSkew, IgnoreQuery: f.IgnoreQuery,
 		}}
-		if f.Path != "" {
-			in.pattern = strings.Split(f.Path, "/")
-		}
 		added = append(added, in)
 	}
 	l.mu.Lock()
@@ -327,10 +324,22 @@ func (in *injected) matches(r *http.Request, sandbox bool) bool {
 		f.Port != 0 && fmt.Sprint(f.Port) != port,
 		!strings.Contains(r.Header.Get("Content-Type"), f.ContentType):
 		return false
-	case in.pattern == nil:
-		return true
 	}
-	return slices.EqualFunc(in.pattern, path, func(want, got string) bool {
+	return in.pattern.matches(path)
+}
+
+// A pathPattern is the path of a Fault, split at its slashes; nil fits all paths.
+type pathPattern []string
+
+func newPathPattern(path string) pathPattern {
+	if path == "" {
+		return nil
+	}
+	return strings.Split(path, "/")
+}
+
+func (p pathPattern) matches(path []string) bool {
+	return p == nil || slices.EqualFunc(p, path, func(want, got string) bool {
 		return want == got || got != "" && strings.HasPrefix(want, "{") && strings.HasSuffix(want, "}")
 	})
 }

@@ -9,7 +9,8 @@ import (
 // A SandboxStatus is a sandbox as the server itself sees it, with what none of E2B's
 // routes tells.
 type SandboxStatus struct {
-	ID string
+	ID   string
+	Team string // whose it is: "local", or the Name of one of Options.Teams
 	// State is running, pausing, paused, resuming, snapshotting, killing or gone.
 	State    string
 	Template string            // its ID; "" once the sandbox is gone
@@ -33,14 +34,15 @@ func (s *SandboxStatus) Cost(perCPU, perGiB float64) float64 {
 	return s.Billed.Seconds() * (float64(s.CPUCount)*perCPU + float64(s.MemoryMiB)/1024*perGiB)
 }
 
-// Sandboxes returns all sandboxes that the server has or had, the oldest first. It
+// Sandboxes returns all sandboxes that the server has or had, of all teams, the
+// oldest first. It
 // forgets those that are gone after seven days of its clock.
 func (s *Server) Sandboxes() []SandboxStatus {
 	statuses := s.control.Statuses()
 	list := make([]SandboxStatus, 0, len(statuses))
 	for _, st := range statuses {
 		list = append(list, SandboxStatus{
-			ID: st.ID, State: st.State, Template: st.Template, Metadata: st.Metadata, CPUCount: st.CPUCount, MemoryMiB: st.MemoryMB,
+			ID: st.ID, Team: st.Team, State: st.State, Template: st.Template, Metadata: st.Metadata, CPUCount: st.CPUCount, MemoryMiB: st.MemoryMB,
 			CreatedAt: st.CreatedAt, StartedAt: st.StartedAt, EndAt: st.EndAt, Billed: st.Ran, Open: s.open.of(st.ID),
 		})
 	}

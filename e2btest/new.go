@@ -41,8 +41,8 @@ func New(tb TB, opts *Options) (*Server, *e2b.Client) {
 	return server, client
 }
 
-// ClientOptions returns options for a client of the server. They have a Transport if
-// there is no other way to it.
+// ClientOptions returns options for a client of the server, with the key of
+// Options.APIKey, and with a Transport if there is no other way to the server.
 func (s *Server) ClientOptions() *e2b.ClientOptions {
 	o := &e2b.ClientOptions{APIKey: s.APIKey(), APIURL: s.APIURL(), SandboxURL: s.SandboxURL(), Domain: s.Domain()}
 	if s.memory != nil {

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/control"
@@ -43,9 +42,14 @@ type Options struct {
 	// one code context come one after another.
 	Code func(ctx context.Context, c *Code) error
 
-	// APIKey is the one key that is accepted. Empty: a random one. Older official
+	// APIKey is the one key that is accepted, besides those of Teams. Empty: a random one. Older official
 	// SDKs refuse others than "e2b_" with hexadecimal digits.
 	APIKey string
+	// Teams are further ones, with keys and limits of their own. Server.ClientOptionsFor
+	// is for their clients.
+	Teams []Team
+	// RateLimits are none by default. Of those that match a request the first one counts.
+	RateLimits []RateLimit
 	// Templates are names from which sandboxes can be created, besides base,
 	// code-interpreter and code-interpreter-v1.
 	Templates []string
@@ -102,14 +106,15 @@ func (o Options) withDefaults() (Options, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	switch {
-	case strings.ContainsFunc(o.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return o, errors.New("the API key holds other than visible ASCII characters")
 	case o.MaxSandboxLifetime < time.Second:
 		return o, fmt.Errorf("a maximum lifetime of %v is below a second", o.MaxSandboxLifetime)
 	case o.MaxSandboxes < 0:
 		return o, fmt.Errorf("a maximum of %d sandboxes is below zero", o.MaxSandboxes)
 	case o.Routes > V2Routes:
 		return o, fmt.Errorf("there are no routes %d", o.Routes)
+	}
+	if err := errors.Join(o.checkTeams(), o.checkRateLimits()); err != nil {
+		return o, err
 	}
 	for _, name := range o.Templates {
 		if !control.ValidTemplateName(name) {

@@ -85,13 +85,12 @@ func newServer(o Options, r runtime) (*Server, error) {
 		templates = append(templates, control.Template{Aliases: []string{name}})
 	}
 	s.control = control.New(control.Options{
-		Node: r,
-		Teams: []control.Team{{
-			ID: "local", Slug: "local", Keys: []string{o.APIKey}, MaxLength: o.MaxSandboxLifetime, MaxSandboxes: o.MaxSandboxes,
-		}},
-		Templates: templates,
-		Routes:    control.Routes(o.Routes),
-		Logger:    o.Logger,
+		Node:       r,
+		Teams:      o.teams(),
+		Templates:  templates,
+		Routes:     control.Routes(o.Routes),
+		RateLimits: o.rateLimits(),
+		Logger:     o.Logger,
 	})
 	s.close = sync.OnceValue(s.shutdown)
 	s.serve(&s.api, s.control, false)
@@ -203,7 +202,7 @@ func (s *Server) APIURL() string { return "http://" + s.api.Addr().String() }
 // E2b-Sandbox-Id and E2b-Sandbox-Port, for $E2B_SANDBOX_URL.
 func (s *Server) SandboxURL() string { return "http://" + s.sandboxes.Addr().String() }
 
-// APIKey returns the key, for $E2B_API_KEY.
+// APIKey returns the key of Options.APIKey, for $E2B_API_KEY.
 func (s *Server) APIKey() string { return s.opts.APIKey }
 
 // Domain returns the domain, with a port, under which http://<port>-<sandbox

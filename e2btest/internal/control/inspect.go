@@ -10,6 +10,7 @@ import (
 // A Status is a sandbox as the server itself sees it.
 type Status struct {
 	ID       string
+	Team     string // its ID
 	State    string // one of State, or paused, resuming or gone
 	Template string // empty once it is gone, as is Metadata
 	Metadata map[string]string
@@ -38,7 +39,7 @@ func (s *Server) Statuses() []Status {
 
 func (s *Server) statusLocked(id string, h *history, now time.Time) Status {
 	st := Status{
-		ID: id, State: "gone", CPUCount: cpuCount, MemoryMB: memoryMB,
+		ID: id, Team: h.team.ID, State: "gone", CPUCount: cpuCount, MemoryMB: memoryMB,
 		CreatedAt: h.events[0].at, EndAt: h.events[len(h.events)-1].at,
 	}
 	for _, run := range stretches(h.events, now) {

@@ -31,7 +31,7 @@ func TestStatusesOfSandboxesInAllStates(t *testing.T) {
 		}
 		st := status()
 		require.Equal(t, control.Status{
-			ID: id, State: "running", Template: st.Template, Metadata: map[string]string{"a": "b"}, CPUCount: 2, MemoryMB: 512,
+			ID: id, Team: "local-dev-team", State: "running", Template: st.Template, Metadata: map[string]string{"a": "b"}, CPUCount: 2, MemoryMB: 512,
 			CreatedAt: begin, StartedAt: begin, EndAt: begin.Add(time.Minute),
 		}, st)
 		require.NotEmpty(t, st.Template)
