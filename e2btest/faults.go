@@ -3,7 +3,6 @@ package e2btest
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -18,8 +17,8 @@ import (
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/fault"
 )
 
-// A Fault is something that goes wrong with requests: which requests, and what.
-// It can be part of Options, or come and go with [Server.Inject]. It is data: its
+// A Fault is something that goes wrong with requests, with new connections or with
+// the machine that runs the sandboxes: with which ones, and what. It can be part of Options, or come and go with [Server.Inject]. It is data: its
 // text is JSON, which makes the same Fault again, and [RandomFaults] makes Faults.
 //
 //	e2btest.Fault{Path: "/sandboxes/{id}", Times: 2, Status: 503}                         // busy, twice
@@ -30,13 +29,20 @@ import (
 //	e2btest.Fault{Fields: map[string]string{"envdVersion": "0.1.0"}}                      // an old envd, by its word
 //	e2btest.Fault{Path: "/v2/sandboxes", IgnoreQuery: []string{"*"}}                      // filters without effect, and page one again and again
 //	e2btest.Fault{Path: "/v2/sandboxes", RemoveHeader: []string{"X-Next-Token"}}          // a list that ends too early
+//	e2btest.Fault{To: e2btest.ToAPI, Cut: e2btest.CutConnect, Times: 3}                   // three connections that come to nothing
+//	e2btest.Fault{Node: e2btest.NodePause, Error: e2btest.NodeFailed}                     // pauses that fail, which loses the sandbox
+//	e2btest.Fault{Node: e2btest.NodeStart, Skip: 5, Error: e2btest.NodeFull}              // room for five sandboxes
 //
 // What a Fault does to a request is, in this order: to wait for DelayBefore, to
 // have it carried out (unless there is a Status without Commit, or CutRequest), to
 // wait for DelayAfter, and to answer it, wholly or to a part.
+//
+// With CutConnect it is about new connections, and has only To, Skip and Times
+// besides. With Node it is about a step of the machine: see [NodeStep].
 type Fault struct {
 	// Which requests. A field that is zero lets all pass.
 
+	To          Side   `json:"to,omitempty"`
 	Method      string `json:"method,omitempty"`
 	Path        string `json:"path,omitempty"`        // as "/sandboxes/{id}/pause" or "/files": {} with any name stands for one segment
 	Port        int    `json:"port,omitempty"`        // of a sandbox: 49983 for commands and files, 49999 for code
@@ -67,7 +73,21 @@ type Fault struct {
 	Stall    bool     `json:"stall,omitempty"` // carry the request out, and never answer
 	Cut      CutPoint `json:"cut,omitzero"`
 	CutAfter int64    `json:"cutAfter,omitempty"` // bytes for CutBody, messages for CutMessage
+
+	// The machine that runs the sandboxes.
+
+	Node  NodeStep  `json:"node,omitempty"`
+	Error NodeError `json:"error,omitempty"` // the step is not taken, and fails so
 }
+
+// A Side is one of the two addresses of a Server.
+type Side string
+
+// The values of Side.
+const (
+	ToAPI       Side = "api"
+	ToSandboxes Side = "sandboxes"
+)
 
 // A CutPoint is where the connection breaks off, or with HTTP/2 the stream. What
 // comes before it reaches the client.
@@ -81,9 +101,14 @@ const (
 	CutAnswer           // after that, before the answer
 	CutBody             // in the answer, after CutAfter bytes of its body
 	CutMessage          // within the message after CutAfter whole ones, in a stream of a process, a watcher or of code
+
+	// CutConnect is before anything is read from a new connection. Its client sees a
+	// reset when it writes or reads, and no refused connection, which only an address
+	// without a listener gives. Connections that are open already are not touched.
+	CutConnect
 )
 
-var cutPoints = []string{"", "request", "answer", "body", "message"}
+var cutPoints = []string{"", "request", "answer", "body", "message", "connect"}
 
 // String returns the text that stands for c in JSON.
 func (c CutPoint) String() string {
@@ -164,39 +189,11 @@ func (f Fault) String() string {
 	return string(text)
 }
 
-// check says why a Fault makes no sense.
-func (f *Fault) check() error {
-	var problem string
-	unanswered := f.Stall || f.Cut == CutRequest || f.Cut == CutAnswer
-	switch {
-	case f.Path != "" && f.Path[0] != '/':
-		problem = "its path does not begin with a slash"
-	case f.Skip < 0 || f.Times < 0 || f.CutAfter < 0 || f.Port < 0 || f.DelayBefore < 0 || f.DelayAfter < 0:
-		problem = "a number or a delay in it is below zero"
-	case f.Status != 0 && (f.Status < 200 || f.Status > 599):
-		problem = "its status is not between 200 and 599"
-	case f.Status == 0 && (f.Commit || f.Body != ""):
-		problem = "Commit and Body need a Status"
-	case f.Cut > CutMessage:
-		problem = "its cut is unknown"
-	case f.CutAfter > 0 && f.Cut != CutBody && f.Cut != CutMessage:
-		problem = "CutAfter needs CutBody or CutMessage"
-	case unanswered && f.Status != 0, f.Stall && f.Cut != CutNone:
-		problem = "of Status, Stall, CutRequest and CutAnswer there can be only one"
-	case f.Status == 0 && f.Cut == CutNone && !f.Stall && f.DelayBefore == 0 && f.DelayAfter == 0 && f.ClockSkew == 0 &&
-		len(f.Header)+len(f.RemoveHeader)+len(f.Fields)+len(f.IgnoreQuery) == 0:
-		problem = "it does nothing"
-	default:
-		return nil
-	}
-	return errors.New("fault: " + problem)
-}
-
 // Inject adds faults behind those that the server has, and returns a function that
 // takes them away again. All faults that match a request do what they do to it, the
 // first one outermost: one that answers by itself keeps the request from those
-// behind it. Inject panics for a Fault that makes no sense. Requests that have
-// begun are not touched.
+// behind it. The same goes for connections and steps. Inject panics for a Fault that
+// makes no sense. What has begun is not touched.
 func (s *Server) Inject(faults ...Fault) (remove func()) {
 	for i := range faults {
 		if err := faults[i].check(); err != nil {
@@ -209,7 +206,7 @@ func (s *Server) Inject(faults ...Fault) (remove func()) {
 // An InjectedFault is a Fault of a server.
 type InjectedFault struct {
 	Fault Fault
-	Seen  int // requests that matched
+	Seen  int // requests, connections or steps that matched
 	Fired int // those of them that were hit
 }
 
@@ -273,13 +270,17 @@ func (l *faultList) add(faults []Fault) (remove func()) {
 	}
 }
 
+// now returns the faults that there are.
+func (l *faultList) now() []*injected {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.list
+}
+
 // faulty puts the faults in front of a handler.
 func (l *faultList) faulty(h http.Handler, sandbox bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		l.mu.Lock()
-		list := l.list
-		l.mu.Unlock()
-		l.serve(w, r, list, sandbox, h)
+		l.serve(w, r, l.now(), sandbox, h)
 	})
 }
 
@@ -296,7 +297,7 @@ func (l *faultList) serve(w http.ResponseWriter, r *http.Request, list []*inject
 	h.ServeHTTP(w, r)
 }
 
-// fires counts a request that matches and reports whether it is hit.
+// fires counts what matches a fault and reports whether it is hit.
 func (l *faultList) fires(in *injected) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -319,7 +320,9 @@ func (in *injected) matches(r *http.Request, sandbox bool) bool {
 		id, port = inHeaders(r)
 	}
 	switch {
-	case f.Method != "" && f.Method != r.Method,
+	case f.Node != "" || f.Cut == CutConnect,
+		f.To != "" && (f.To == ToSandboxes) != sandbox,
+		f.Method != "" && f.Method != r.Method,
 		f.Sandbox != "" && f.Sandbox != id,
 		f.Port != 0 && fmt.Sprint(f.Port) != port,
 		!strings.Contains(r.Header.Get("Content-Type"), f.ContentType):

@@ -90,6 +90,7 @@ func newServer(o Options, r runtime) (*Server, error) {
 		Templates:  templates,
 		Routes:     control.Routes(o.Routes),
 		RateLimits: o.rateLimits(),
+		Step:       s.faults.step,
 		Logger:     o.Logger,
 	})
 	s.close = sync.OnceValue(s.shutdown)
@@ -152,9 +153,13 @@ func (s *Server) serve(l *listener, h http.Handler, sandbox bool) {
 	l.http.Protocols.SetHTTP1(true)
 	l.http.Protocols.SetUnencryptedHTTP2(true)
 	l.served = make(chan struct{})
+	side := ToAPI
+	if sandbox {
+		side = ToSandboxes
+	}
 	go func() {
 		defer close(l.served)
-		if err := l.http.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := l.http.Serve(&faultyListener{l.Listener, &s.faults, side}); !errors.Is(err, http.ErrServerClosed) {
 			s.opts.Logger.ErrorContext(context.Background(), "the emulator serves no longer", "address", l.Addr(), "error", err)
 		}
 	}()

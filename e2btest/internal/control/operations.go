@@ -42,7 +42,7 @@ func (s *Server) create(ctx context.Context, c *settings, b *build) *Error {
 	if c.secure {
 		spec.AccessToken = s.token("envd", c.id)
 	}
-	machine, err := s.node.Start(ctx, spec)
+	machine, err := s.boot(ctx, spec)
 
 	s.mu.Lock()
 	s.creating[c.team]--
@@ -59,18 +59,59 @@ func (s *Server) create(ctx context.Context, c *settings, b *build) *Error {
 	s.mu.Unlock()
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return &Error{
-			Status: http.StatusGatewayTimeout, Code: "sandbox_placement_timeout",
-			Message: "Failed to place sandbox: placement timed out after 1 attempt(s), please retry",
-		}
+		return placementError(node.ErrTimeout)
 	case err != nil:
 		s.log.ErrorContext(ctx, "starting a sandbox failed", "sandbox", c.id, "error", err)
-		return startError()
+		return placementError(err)
 	case closed:
 		_ = machine.Kill() // the node is about to be closed anyway
 		return errClosed
 	}
 	return nil
+}
+
+// boot starts a machine. One that comes too late is ended.
+func (s *Server) boot(ctx context.Context, spec node.Spec) (machine node.Sandbox, err error) {
+	err = s.step(ctx, node.StepStart, spec.ID, func() (err error) {
+		machine, err = s.node.Start(ctx, spec)
+		if err != nil {
+			machine = nil
+		}
+		return err
+	})
+	if err != nil && machine != nil {
+		_ = machine.Kill() // the other error is the one to tell
+	}
+	return machine, err
+}
+
+// placementError is what E2B says when its nodes do not start a sandbox.
+func placementError(err error) *Error {
+	const prefix = "Failed to place sandbox: "
+	refused, isRefused := errors.AsType[*node.RefusedError](err)
+	switch {
+	case isRefused:
+		return &Error{http.StatusInternalServerError, prefix + refused.Text, "sandbox_create_failed"}
+	case errors.Is(err, node.ErrFull):
+		return &Error{
+			http.StatusServiceUnavailable,
+			prefix + "not enough capacity for the requested resources right now, please retry shortly", "sandbox_capacity_unavailable",
+		}
+	case errors.Is(err, node.ErrIncompatible):
+		return &Error{
+			http.StatusServiceUnavailable,
+			prefix + "no compatible node for this template's requirements", "sandbox_no_compatible_node",
+		}
+	case errors.Is(err, node.ErrTimeout):
+		return &Error{
+			http.StatusGatewayTimeout,
+			prefix + "placement timed out after 1 attempt(s), please retry", "sandbox_placement_timeout",
+		}
+	}
+	return &Error{
+		http.StatusInternalServerError,
+		prefix + "sandbox creation failed on 1 node(s), please retry; if the problem persists, contact us", "sandbox_create_failed",
+	}
 }
 
 // maxTransitions is how many transitions connect waits for before it goes by

@@ -221,21 +221,25 @@ var situations = map[string]situation{
 	"create-network-domain-without-deny":       nothing,
 	"create-no-body":                           nothing,
 	"create-node-fails-500":                    {setup: func(r *rig, _ *binding) { r.failing(nodetest.Start) }},
-	"create-nulls-400":                         nothing,
-	"create-old-envd-secure":                   nothing,
-	"create-placement-timeout-504":             {holds: func(r *rig, _ *binding) func() { return r.hold(nodetest.Start) }},
-	"create-private":                           nothing,
-	"create-private-not-secure":                nothing,
-	"create-quota-429":                         {setup: quotaUsedUp(long)},
-	"create-template-without-build":            nothing,
-	"create-timeout-negative":                  nothing,
-	"create-timeout-too-large":                 nothing,
-	"create-timeout-zero":                      nothing,
-	"create-unknown-namespaced":                nothing,
-	"create-unknown-tag":                       nothing,
-	"create-unknown-template":                  nothing,
-	"create-volume-unknown":                    nothing,
-	"create-wrong-type":                        nothing,
+	"create-node-precondition-500": {setup: func(r *rig, _ *binding) {
+		r.failingWith(nodetest.Start, &node.RefusedError{Text: "injected FailedPrecondition"})
+	}},
+	"create-nodes-full-504":         {setup: func(r *rig, _ *binding) { r.failingWith(nodetest.Start, node.ErrTimeout) }},
+	"create-nulls-400":              nothing,
+	"create-old-envd-secure":        nothing,
+	"create-placement-timeout-504":  {holds: func(r *rig, _ *binding) func() { return r.hold(nodetest.Start) }},
+	"create-private":                nothing,
+	"create-private-not-secure":     nothing,
+	"create-quota-429":              {setup: quotaUsedUp(long)},
+	"create-template-without-build": nothing,
+	"create-timeout-negative":       nothing,
+	"create-timeout-too-large":      nothing,
+	"create-timeout-zero":           nothing,
+	"create-unknown-namespaced":     nothing,
+	"create-unknown-tag":            nothing,
+	"create-unknown-template":       nothing,
+	"create-volume-unknown":         nothing,
+	"create-wrong-type":             nothing,
 
 	"data-plane-auto-resume": {setup: func(r *rig, b *binding) {
 		on(full)(r, b)
@@ -578,9 +582,7 @@ func killedWhileResuming(r *rig, b *binding) {
 // outOfScope are the recordings of what the emulator does not do, by the
 // beginning of their names.
 var outOfScope = map[string]string{
-	"create-node-precondition-500": "the text of a node's own refusal; a node here has no classes of errors",
-	"create-nodes-full-504":        "needs a node that refuses for lack of room",
-	"data-plane-secure-no-token-":  "answered by envd, where it is tested",
+	"data-plane-secure-no-token-": "answered by envd, where it is tested",
 }
 
 // differences are those that are meant: for a file, what differs and why.

@@ -2,7 +2,6 @@ package control
 
 import (
 	"maps"
-	"net/http"
 	"time"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
@@ -140,7 +139,7 @@ func (s *Server) pauseLocked(sb *sandbox, keepMemory bool) *transition {
 			// Its processes are about to end, which no stream may report as their own end.
 			sb.run.End()
 		}
-		err := sb.machine.Pause(s.ctx, keepMemory)
+		err := s.step(s.ctx, node.StepPause, sb.id, func() error { return sb.machine.Pause(s.ctx, keepMemory) })
 		sb.run.End()
 		if err != nil {
 			s.lose(sb, "pause", err)
@@ -253,7 +252,9 @@ func (s *Server) startLocked(snap *snapshot, opts resumeOptions) (*start, *Error
 	st := &start{team: c.team, done: make(chan struct{})}
 	s.starts[c.id] = st
 	s.goLocked(func() {
-		err := c.machine.Resume(s.ctx, opts.reboot || !snap.memory)
+		err := s.step(s.ctx, node.StepResume, c.id, func() error {
+			return c.machine.Resume(s.ctx, opts.reboot || !snap.memory)
+		})
 		s.mu.Lock()
 		delete(s.starts, c.id)
 		// A kill during the start took the snapshot away. The sandbox runs all the
@@ -263,7 +264,7 @@ func (s *Server) startLocked(snap *snapshot, opts resumeOptions) (*start, *Error
 		case err == nil && !s.closed:
 			st.sb = s.addLocked(c, opts.timeout)
 		default:
-			st.err = startError()
+			st.err = placementError(err)
 			orphan = s.stored[c.id] == nil
 		}
 		s.mu.Unlock()
@@ -276,13 +277,4 @@ func (s *Server) startLocked(snap *snapshot, opts resumeOptions) (*start, *Error
 		close(st.done)
 	})
 	return st, nil
-}
-
-// startError is what E2B says when its node cannot start a sandbox.
-func startError() *Error {
-	return &Error{
-		Status:  http.StatusInternalServerError,
-		Code:    "sandbox_create_failed",
-		Message: "Failed to place sandbox: sandbox creation failed on 1 node(s), please retry; if the problem persists, contact us",
-	}
 }

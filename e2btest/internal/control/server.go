@@ -22,12 +22,16 @@ type Options struct {
 	Logger    *slog.Logger // default: none
 
 	RateLimits []RateLimit
+	// Step, if not nil, is called for each step of the node, which do takes. What it
+	// returns is the step's error; do need not be called where that is not nil.
+	Step func(ctx context.Context, step node.Step, id string, do func() error) error
 }
 
 // A Server is the control plane. It is an http.Handler for its REST routes and
 // a proxy.Router for traffic to the sandboxes.
 type Server struct {
 	node      node.Node
+	step      func(ctx context.Context, step node.Step, id string, do func() error) error
 	keys      map[string]*Team
 	templates []*Template
 	routes    []route
@@ -62,6 +66,7 @@ type Server struct {
 func New(opts Options) *Server {
 	s := &Server{
 		node:     opts.Node,
+		step:     opts.Step,
 		keys:     make(map[string]*Team),
 		routes:   routesOf(opts.Routes),
 		limits:   rateLimits{limits: opts.RateLimits, full: make(map[rateKey]time.Time)},
@@ -76,6 +81,9 @@ func New(opts Options) *Server {
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.step == nil {
+		s.step = func(_ context.Context, _ node.Step, _ string, do func() error) error { return do() }
 	}
 	for _, team := range opts.Teams {
 		for _, key := range team.Keys {

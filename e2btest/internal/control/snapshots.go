@@ -179,7 +179,10 @@ func (s *Server) checkpointLocked(sb *sandbox, memory bool, done func(*build)) *
 	now := s.clock.Now()
 	var image node.Image
 	return s.beginLocked(sb, Snapshotting, func() (err error) {
-		image, err = sb.machine.Snapshot(s.ctx)
+		err = s.step(s.ctx, node.StepSnapshot, sb.id, func() (err error) {
+			image, err = sb.machine.Snapshot(s.ctx)
+			return err
+		})
 		if err == nil || errors.Is(err, node.ErrBusy) {
 			return nil
 		}

@@ -106,7 +106,7 @@ func (a *answer) begin(status int) bool {
 	if a.e.Stall {
 		d = -1
 	}
-	if !wait(a.ctx, d, a.closed) || a.e.Cut == CutAnswer {
+	if !Wait(a.ctx, d, a.closed) || a.e.Cut == CutAnswer {
 		a.end(true)
 		return false
 	}

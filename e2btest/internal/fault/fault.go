@@ -58,7 +58,7 @@ func Serve(w http.ResponseWriter, r *http.Request, next http.Handler, e *Effect,
 	if e.DelayBefore > 0 || !carriedOut {
 		fetch(inner)
 	}
-	if !wait(ctx, e.DelayBefore, closed) || e.Cut == CutRequest {
+	if !Wait(ctx, e.DelayBefore, closed) || e.Cut == CutRequest {
 		panic(http.ErrAbortHandler)
 	}
 	if !carriedOut {
@@ -68,9 +68,9 @@ func Serve(w http.ResponseWriter, r *http.Request, next http.Handler, e *Effect,
 	a.serve(inner, next)
 }
 
-// wait waits for d, without end where it is negative, and reports whether it did
+// Wait waits for d, without end where it is negative, and reports whether it did
 // so to the end.
-func wait(ctx context.Context, d time.Duration, closed <-chan struct{}) bool {
+func Wait(ctx context.Context, d time.Duration, closed <-chan struct{}) bool {
 	if d == 0 {
 		return true
 	}

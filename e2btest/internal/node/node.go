@@ -31,6 +31,30 @@ var (
 	ErrInterrupted = errors.New("the code was interrupted")
 )
 
+// Why Start and Resume may find no place for a sandbox.
+var (
+	ErrFull         = errors.New("node: no capacity")
+	ErrIncompatible = errors.New("node: no compatible machine")
+	ErrTimeout      = errors.New("node: timed out")
+)
+
+// A RefusedError is a machine's own reason not to start a sandbox, which callers see.
+type RefusedError struct{ Text string }
+
+// Error returns the text.
+func (e *RefusedError) Error() string { return e.Text }
+
+// A Step is something that the control plane asks a Node for, by its method.
+type Step string
+
+// The steps that can be told apart.
+const (
+	StepStart    Step = "start"
+	StepPause    Step = "pause"
+	StepResume   Step = "resume"
+	StepSnapshot Step = "snapshot"
+)
+
 // Spec is what a sandbox is started with.
 type Spec struct {
 	ID          string
