@@ -57,6 +57,9 @@ type Options struct {
 	MaxSandboxLifetime time.Duration
 	// MaxSandboxes is how many can run at the same time. 0 means 100.
 	MaxSandboxes int
+	// MaxConnections is how many requests to one sandbox can be under way at the same
+	// time, streams among them. What is too many gets status 429. 0 means no limit.
+	MaxConnections int
 	// Routes says which generation of the create and connect routes exists.
 	Routes Routes
 
@@ -110,6 +113,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("a maximum lifetime of %v is below a second", o.MaxSandboxLifetime)
 	case o.MaxSandboxes < 0:
 		return o, fmt.Errorf("a maximum of %d sandboxes is below zero", o.MaxSandboxes)
+	case o.MaxConnections < 0:
+		return o, fmt.Errorf("a maximum of %d connections is below zero", o.MaxConnections)
 	case o.Routes > V2Routes:
 		return o, fmt.Errorf("there are no routes %d", o.Routes)
 	}

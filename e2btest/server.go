@@ -85,13 +85,14 @@ func newServer(o Options, r runtime) (*Server, error) {
 		templates = append(templates, control.Template{Aliases: []string{name}})
 	}
 	s.control = control.New(control.Options{
-		Node:       r,
-		Teams:      o.teams(),
-		Templates:  templates,
-		Routes:     control.Routes(o.Routes),
-		RateLimits: o.rateLimits(),
-		Step:       s.faults.step,
-		Logger:     o.Logger,
+		Node:        r,
+		Teams:       o.teams(),
+		Templates:   templates,
+		Routes:      control.Routes(o.Routes),
+		RateLimits:  o.rateLimits(),
+		MaxRequests: o.MaxConnections,
+		Step:        s.faults.step,
+		Logger:      o.Logger,
 	})
 	s.close = sync.OnceValue(s.shutdown)
 	s.serve(&s.api, s.control, false)
@@ -223,8 +224,9 @@ func (s *Server) Domain() string {
 
 // Advance moves the server's clock forward by d and returns when all that is due by
 // then has happened: sandboxes whose time is over are killed or paused, in the
-// order of their deadlines. The clock goes on by itself as well. Nothing inside the
-// sandboxes notices.
+// order of their deadlines. The clock goes on by itself as well. Inside the sandboxes
+// time does not move; but what E2B signs for a time expires by this clock, also the
+// signed URLs of files.
 func (s *Server) Advance(d time.Duration) { s.control.Advance(d) }
 
 // Requests returns the requests that the server got, oldest first, API and sandboxes

@@ -128,6 +128,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		"below a second":                   {MaxSandboxLifetime: -time.Hour},
 		"below zero":                       {MaxSandboxes: -1},
 		"no name of a template":            {Templates: []string{"Ünï"}},
+		"-1 connections":                   {MaxConnections: -1},
 		"no routes":                        {Routes: 7},
 	} {
 		_, err := NewServer(&o)

@@ -168,13 +168,22 @@ func boot(cfg *Config) (*sandbox, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.listeners = append(s.listeners, listener{ln, l.server})
+		inside := &http.Server{Handler: withoutClock(l.server.Handler), IdleTimeout: idleTimeout, ErrorLog: logger, Protocols: l.server.Protocols}
+		s.listeners = append(s.listeners, listener{ln, inside})
 	}
 	var err error
 	if s.forward, err = inheritedListener(ForwardFD); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// withoutClock is for clients inside, who cannot know the emulator's clock.
+func withoutClock(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Del(node.ClockHeader)
+		h.ServeHTTP(w, r)
+	})
 }
 
 func inheritedListener(fd uintptr) (net.Listener, error) {

@@ -12,8 +12,11 @@ type clock struct {
 
 // Now returns the emulator's time.
 func (c *clock) Now() time.Time {
-	return time.Now().Add(time.Duration(c.offset.Load()))
+	return time.Now().Add(c.ahead())
 }
+
+// ahead is by how much it is ahead of the real clock.
+func (c *clock) ahead() time.Duration { return time.Duration(c.offset.Load()) }
 
 // add moves the clock forward.
 func (c *clock) add(d time.Duration) {

@@ -427,7 +427,7 @@ func (s *Server) ownerLocked(id string) *Team {
 }
 
 func (s *Server) targetLocked(sb *sandbox) proxy.Target {
-	target := proxy.Target{Run: sb.run}
+	target := proxy.Target{Run: sb.run, MaxRequests: s.perRun, Clock: s.clock.ahead()}
 	if sb.private() {
 		target.TrafficToken = s.token("traffic", sb.id)
 	}

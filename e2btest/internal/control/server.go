@@ -22,6 +22,8 @@ type Options struct {
 	Logger    *slog.Logger // default: none
 
 	RateLimits []RateLimit
+	// MaxRequests to one sandbox can be under way. 0: no limit.
+	MaxRequests int
 	// Step, if not nil, is called for each step of the node, which do takes. What it
 	// returns is the step's error; do need not be called where that is not nil.
 	Step func(ctx context.Context, step node.Step, id string, do func() error) error
@@ -36,6 +38,7 @@ type Server struct {
 	templates []*Template
 	routes    []route
 	limits    rateLimits
+	perRun    int // requests that can be under way; 0: no limit
 	log       *slog.Logger
 	secret    [32]byte // of the tokens
 
@@ -67,6 +70,7 @@ func New(opts Options) *Server {
 	s := &Server{
 		node:     opts.Node,
 		step:     opts.Step,
+		perRun:   opts.MaxRequests,
 		keys:     make(map[string]*Team),
 		routes:   routesOf(opts.Routes),
 		limits:   rateLimits{limits: opts.RateLimits, full: make(map[rateKey]time.Time)},

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
 )
@@ -46,11 +47,16 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// viewOfVolume has a token, which leads nowhere: nothing serves the content.
+// volumeTokenLife is how long a token of a volume is good.
+const volumeTokenLife = time.Hour
+
+// viewOfVolume has a fresh token, which leads nowhere: nothing serves the content.
 func (s *Server) viewOfVolume(v *volume) volumeView {
 	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
-	token := part(`{"alg":"HS256"}`) + "." + part(`{"sub":"`+v.id+`"}`) + "." + part(s.token("volume", v.id))
-	return volumeView{Name: v.name, Token: token, VolumeID: v.id}
+	now := s.clock.Now()
+	claims := fmt.Sprintf(`{"aud":"https://api.e2b.app","sub":"%s","iat":%d,"exp":%d}`, v.id, now.Unix(), now.Add(volumeTokenLife).Unix())
+	signed := part(`{"alg":"HS256"}`) + "." + part(claims)
+	return volumeView{Name: v.name, Token: signed + "." + part(s.token("volume", signed)), VolumeID: v.id}
 }
 
 func (s *Server) handleVolumes(c *call) (*response, *Error) {

@@ -1,8 +1,11 @@
 package control_test
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -35,6 +38,34 @@ func TestVolumes(t *testing.T) {
 		require.Contains(t, r.must(400, ownKey, "POST", "/volumes", `{"name":1}`).message(t), "value must be a string")
 		r.must(403, blockedKey, "POST", "/volumes", `{"name":"a"}`)
 		r.must(200, blockedKey, "GET", "/volumes", "")
+	})
+}
+
+func TestTokensOfVolumesExpireByTheEmulatorsClock(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		id := r.createVolume("a")
+		fresh := func() (token string, issued, expires int64) {
+			token = r.must(200, ownKey, "GET", "/volumes/"+id, "").field(t, "token")
+			parts := strings.Split(token, ".")
+			require.Len(t, parts, 3)
+			text, err := base64.RawURLEncoding.DecodeString(parts[1])
+			require.NoError(t, err)
+			var claims struct {
+				Sub, Aud string
+				Iat, Exp int64
+			}
+			require.NoError(t, json.Unmarshal(text, &claims))
+			require.Equal(t, id, claims.Sub)
+			require.Equal(t, "https://api.e2b.app", claims.Aud)
+			return token, claims.Iat, claims.Exp
+		}
+		first, issued, expires := fresh()
+		require.Equal(t, time.Now().Unix(), issued)
+		require.Equal(t, int64(3600), expires-issued)
+		r.api.Advance(time.Hour)
+		second, again, _ := fresh()
+		require.Equal(t, expires, again)
+		require.NotEqual(t, first, second)
 	})
 }
 

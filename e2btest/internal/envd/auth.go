@@ -10,8 +10,11 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"connectrpc.com/connect"
+
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
 )
 
 const tokenHeader = "X-Access-Token"
@@ -113,8 +116,14 @@ func (s *Server) mayTransfer(h http.Header, q fileQuery, operation string) error
 	if !sameSecret(*q.signature, sign(s.cfg.AccessToken, operation, q)) {
 		return errors.New("invalid signature")
 	}
-	if q.expiration != nil && *q.expiration < s.now().Unix() {
+	if q.expiration != nil && *q.expiration < s.now().Add(ahead(h)).Unix() {
 		return errors.New("signature is already expired")
 	}
 	return nil
+}
+
+// ahead is how far the emulator's clock is ahead of this machine's.
+func ahead(h http.Header) time.Duration {
+	d, _ := time.ParseDuration(h.Get(node.ClockHeader)) // without one, 0
+	return d
 }

@@ -15,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
 	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/filesystem"
 	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/process"
 )
@@ -134,6 +135,9 @@ func TestTransferAccess(t *testing.T) {
 	require.NoError(t, s.mayTransfer(nil, at(1000), "read"), "the second itself is still valid")
 	require.EqualError(t, s.mayTransfer(nil, at(999), "read"), "signature is already expired")
 	require.EqualError(t, s.mayTransfer(nil, fileQuery{path: "p"}, "read"), "missing signature query parameter")
+	ahead := http.Header{node.ClockHeader: {"1s"}}
+	require.NoError(t, s.mayTransfer(ahead, at(1001), "read"))
+	require.EqualError(t, s.mayTransfer(ahead, at(1000), "read"), "signature is already expired", "by the emulator's clock")
 	header := http.Header{tokenHeader: {"wrong"}}
 	require.EqualError(t, s.mayTransfer(header, at(1001), "read"), "access token present in header but does not match")
 	header = http.Header{tokenHeader: {"secret"}}

@@ -14,6 +14,10 @@ const (
 	InterpreterPort = 49999
 )
 
+// ClockHeader is a header of requests to envd with which the proxy says how far the
+// emulator's clock is ahead of this machine's, as "1h0m0s". None means that it is not.
+const ClockHeader = "E2b-Emulator-Clock"
+
 // BaseTemplate is the template that has no code interpreter.
 const BaseTemplate = "base"
 

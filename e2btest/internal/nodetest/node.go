@@ -255,7 +255,7 @@ func (sb *Sandbox) end() {
 	}
 }
 
-// Serve opens a port with a server behind it.
+// Serve opens a port with a server behind it, instead of one that was there.
 func (sb *Sandbox) Serve(port int, handler http.Handler) {
 	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
@@ -266,8 +266,12 @@ func (sb *Sandbox) Serve(port int, handler http.Handler) {
 	})
 	l.serving.Go(func() { _ = server.Serve(l) })
 	sb.mu.Lock()
-	defer sb.mu.Unlock()
+	old := sb.listeners[port]
 	sb.listeners[port] = l
+	sb.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
 }
 
 // Dial connects to a port of a running sandbox.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/json"
+	"fmt"
 	"html/template"
 	"net/http"
 	"regexp"
@@ -17,6 +18,7 @@ type answer struct {
 	Port      int    `json:"port,omitempty"`
 	Path      string `json:"path,omitempty"`
 	Code      int    `json:"code"`
+	Limit     int    `json:"connectionLimit,omitempty"`
 
 	title string // of the page for browsers
 }
@@ -43,6 +45,13 @@ func quotaReached(id, message string) *answer {
 	return &answer{
 		SandboxID: id, Code: http.StatusTooManyRequests, title: "Too Many Sandboxes",
 		Message: "grpc resume: rpc error: code = ResourceExhausted desc = " + message,
+	}
+}
+
+func tooMany(id string, limit int) *answer {
+	return &answer{
+		SandboxID: id, Code: http.StatusTooManyRequests, Limit: limit, title: "Too Many Connections",
+		Message: fmt.Sprintf("The sandbox has too many concurrent incoming connections (limit: %d)", limit),
 	}
 }
 

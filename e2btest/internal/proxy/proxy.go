@@ -43,8 +43,10 @@ type Traffic struct {
 // A Target is where traffic goes.
 type Target struct {
 	Run          *Run
-	TrafficToken string // demanded on every port but envd's; empty: none is
-	MaskHost     string // Host for the user's servers, with ${PORT}; empty: as the client sent it
+	TrafficToken string        // demanded on every port but envd's; empty: none is
+	MaskHost     string        // Host for the user's servers, with ${PORT}; empty: as the client sent it
+	MaxRequests  int           // at the same time; 0: no limit
+	Clock        time.Duration // how far the emulator's clock is ahead, for envd
 }
 
 // A Router finds the running sandbox for traffic, and wakes it first where
@@ -109,6 +111,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if !target.Run.enter(target.MaxRequests) {
+		tooMany(id, target.MaxRequests).write(w, r)
+		return
+	}
+	defer target.Run.leave()
 	h.forward(w, r, target, id, port)
 }
 
@@ -206,6 +213,12 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, target Target,
 			p.Out.URL.Host = net.JoinHostPort("sandbox", strconv.Itoa(port))
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // also what net/url cannot parse
 			p.Out.Host = p.In.Host
+			if port == node.EnvdPort {
+				p.Out.Header.Del(node.ClockHeader) // it is not the client's to say
+				if target.Clock != 0 {
+					p.Out.Header.Set(node.ClockHeader, target.Clock.String())
+				}
+			}
 			if target.MaskHost != "" && port != node.EnvdPort {
 				p.Out.Host = strings.ReplaceAll(target.MaskHost, "${PORT}", strconv.Itoa(port))
 			}

@@ -330,6 +330,55 @@ func TestMaskedHost(t *testing.T) {
 	require.Equal(t, "localhost:8080", rec.Body.String())
 }
 
+func TestOnlyTheProxyTellsEnvdTheTime(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Hour} {
+		r := newRig(t)
+		r.router.target.Clock = ahead
+		for _, port := range []int{node.EnvdPort, 8080} {
+			r.sandbox.Serve(port, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				_, _ = io.WriteString(w, req.Header.Get(node.ClockHeader))
+			}))
+		}
+		get := func(port string) string {
+			req := request(t, "GET", "http://localhost/", port, nil)
+			req.Header.Set(node.ClockHeader, "5m0s")
+			rec := httptest.NewRecorder()
+			r.handler.ServeHTTP(rec, req)
+			return rec.Body.String()
+		}
+		require.Equal(t, map[time.Duration]string{0: "", time.Hour: "1h0m0s"}[ahead], get("49983"))
+		require.Equal(t, "5m0s", get("8080"), "what is not for envd is the client's")
+	}
+}
+
+func TestTooManyConnections(t *testing.T) {
+	r := newRig(t)
+	r.router.target.MaxRequests = 2
+	arrived, release := make(chan struct{}), make(chan struct{})
+	r.sandbox.Serve(8080, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-release
+	}))
+	statuses := make(chan int, 2)
+	ask := func() *httptest.ResponseRecorder {
+		rec := httptest.NewRecorder()
+		r.handler.ServeHTTP(rec, request(t, "GET", "http://localhost/", "8080", nil))
+		return rec
+	}
+	for range 2 {
+		go func() { statuses <- ask().Code }()
+		<-arrived
+	}
+	rec := ask()
+	require.Equal(t, 429, rec.Code)
+	require.JSONEq(t, `{"sandboxId":"i1","message":"The sandbox has too many concurrent incoming connections (limit: 2)","code":429,"connectionLimit":2}`,
+		rec.Body.String())
+	close(release)
+	require.Equal(t, []int{200, 200}, []int{<-statuses, <-statuses})
+	go func() { <-arrived }()
+	require.Equal(t, 200, ask().Code, "there is room again")
+}
+
 func TestConnectionsToOwnServersAreKeptAndToOthersNot(t *testing.T) {
 	r := newRig(t)
 	r.sandbox.Serve(8080, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
@@ -31,6 +32,8 @@ type Run struct {
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
+
+	requests atomic.Int64 // under way
 }
 
 // NewRun begins a run of sandbox.
@@ -61,6 +64,17 @@ func (r *Run) End() {
 	}
 	r.pooled.CloseIdleConnections()
 }
+
+// enter counts a request, unless there are as many as limit already; 0 is no limit.
+func (r *Run) enter(limit int) bool {
+	if n := r.requests.Add(1); limit == 0 || n <= int64(limit) {
+		return true
+	}
+	r.leave()
+	return false
+}
+
+func (r *Run) leave() { r.requests.Add(-1) }
 
 // endDelay is how long after a sandbox has stopped to answer its run may end.
 const endDelay = 500 * time.Millisecond
