@@ -131,8 +131,9 @@ func (s *Server) connect(ctx context.Context, team *Team, id string, opts resume
 		case onLive:
 			sb := s.live[id]
 			err := s.extendLocked(sb, opts.timeout)
+			c := sb.settings
 			s.mu.Unlock()
-			return sb.settings, false, err
+			return c, false, err
 		case await:
 			t := s.live[id].transition
 			s.mu.Unlock()
@@ -211,7 +212,7 @@ func (s *Server) resumeAndUnlock(ctx context.Context, id string, do action, opts
 	if st.err != nil {
 		return nil, st.err
 	}
-	return st.sb.settings, nil
+	return st.settings, nil
 }
 
 // pause pauses the sandbox, or joins the pause under way, whose kind stands then.

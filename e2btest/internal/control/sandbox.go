@@ -70,10 +70,9 @@ type snapshot struct {
 // A start is a snapshot on its way to be a live sandbox. All who ask for the
 // sandbox meanwhile wait for the one start.
 type start struct {
-	team *Team
-	done chan struct{}
-	sb   *sandbox // once done
-	err  *Error   // once done
+	*settings // with which it begins to run
+	done      chan struct{}
+	err       *Error // once done
 }
 
 // phaseLocked is what the sandbox is to an operation of team.
@@ -117,7 +116,7 @@ func (s *Server) beginLocked(sb *sandbox, to State, work func() error, finish fu
 }
 
 // addLocked makes a machine that runs a live sandbox.
-func (s *Server) addLocked(c *settings, timeout time.Duration) *sandbox {
+func (s *Server) addLocked(c *settings, timeout time.Duration) {
 	now := s.clock.Now()
 	sb := &sandbox{settings: c, startedAt: now, endAt: now.Add(timeout), run: proxy.NewRun(c.machine)}
 	s.live[c.id] = sb
@@ -127,7 +126,6 @@ func (s *Server) addLocked(c *settings, timeout time.Duration) *sandbox {
 	}
 	s.noteLocked(c, now, what)
 	s.wakeEvictor()
-	return sb
 }
 
 // pauseLocked begins to pause a running sandbox.
@@ -249,7 +247,7 @@ func (s *Server) startLocked(snap *snapshot, opts resumeOptions) (*start, *Error
 		changed.autoPause = *opts.autoPause
 		c = &changed
 	}
-	st := &start{team: c.team, done: make(chan struct{})}
+	st := &start{settings: c, done: make(chan struct{})}
 	s.starts[c.id] = st
 	s.goLocked(func() {
 		err := s.step(s.ctx, node.StepResume, c.id, func() error {
@@ -262,7 +260,7 @@ func (s *Server) startLocked(snap *snapshot, opts resumeOptions) (*start, *Error
 		orphan := false
 		switch {
 		case err == nil && !s.closed:
-			st.sb = s.addLocked(c, opts.timeout)
+			s.addLocked(c, opts.timeout)
 		default:
 			st.err = placementError(err)
 			orphan = s.stored[c.id] == nil

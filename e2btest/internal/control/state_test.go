@@ -104,6 +104,7 @@ var cells = map[string]map[string]string{
 	},
 	"timeout":   timeoutCells,
 	"refreshes": timeoutCells,
+	"network":   timeoutCells,
 	"snapshot": {
 		"running":             "201",
 		"pausing":             "409 Sandbox 'ID' cannot be snapshotted while in 'pausing' state",
@@ -206,7 +207,10 @@ var operations = map[string]func(r *rig, id string) string{
 	"refreshes": post("refreshes", `{"duration":60}`),
 	"snapshot":  post("snapshots", `{"name":"a"}`),
 	"fork":      post("fork", `{}`),
-	"kill":      func(r *rig, id string) string { return r.words(id, r.call(ownKey, "DELETE", "/sandboxes/"+id, "")) },
+	"network": func(r *rig, id string) string {
+		return r.words(id, r.call(ownKey, "PUT", "/sandboxes/"+id+"/network", "{}"))
+	},
+	"kill": func(r *rig, id string) string { return r.words(id, r.call(ownKey, "DELETE", "/sandboxes/"+id, "")) },
 	"info": func(r *rig, id string) string {
 		a := r.info(id)
 		if a.status == 200 {

@@ -80,6 +80,80 @@ func TestLifeAfterTrafficHasWoken(t *testing.T) {
 	}
 }
 
+// A team that may not run as long as traffic asks for gets what it may.
+func TestLifeAfterTrafficEndsWithTheTeamsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := teams()
+		all[0].MaxLength = 2 * time.Minute
+		r := newRig(t, control.Options{Teams: all})
+		id := r.create(ownKey, `{"templateID":"base","timeout":60,"autoResume":{"enabled":true}}`)
+		r.pause(id)
+		require.Equal(t, 204, r.traffic(id, "49983").status)
+		require.Equal(t, 2*time.Minute, r.at(id, "endAt").Sub(r.at(id, "startedAt")))
+	})
+}
+
+// trafficInBackground asks the envd of a sandbox and tells how long it took.
+func (r *rig) trafficInBackground(id string) (<-chan answer, func() time.Duration) {
+	done, began := make(chan answer, 1), time.Now()
+	var took time.Duration
+	go func() {
+		a := r.traffic(id, "49983")
+		took = time.Since(began)
+		done <- a
+	}()
+	synctest.Wait()
+	return done, func() time.Duration { return took }
+}
+
+func TestHowLongTrafficWaits(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		t := r.t
+		id := r.create(ownKey, `{"templateID":"base","timeout":3600,"autoResume":{"enabled":true}}`)
+		r.pause(id)
+		release := r.hold(nodetest.Resume)
+		answered, took := r.trafficInBackground(id)
+		<-time.After(10 * time.Minute)
+		require.Empty(t, answered, "the API's own limit is not that of traffic")
+		release()
+		require.Equal(t, 204, (<-answered).status)
+		require.Equal(t, 10*time.Minute, took())
+
+		release = r.hold(nodetest.Pause)
+		paused := r.background(ownKey, "POST", "/sandboxes/"+id+"/pause", "")
+		answered, took = r.trafficInBackground(id)
+		a := <-answered
+		require.Equal(t, 502, a.status)
+		require.Equal(t, "The sandbox was not found", a.message(t))
+		require.Equal(t, time.Minute, took())
+		release()
+		require.Equal(t, 204, (<-paused).status)
+	})
+}
+
+func TestTokensLastAsLongAsTheID(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		t := r.t
+		created := r.must(201, ownKey, "POST", "/sandboxes", privateAutoResume)
+		id := created.field(t, "sandboxID")
+		envd, traffic := created.field(t, "envdAccessToken"), created.field(t, "trafficAccessToken")
+		require.NotEqual(t, envd, traffic)
+		for _, status := range []int{200, 201} {
+			if status == 201 {
+				r.pause(id)
+			}
+			require.Equal(t, envd, r.info(id).field(t, "envdAccessToken"))
+			require.Nil(t, r.info(id).value(t, "trafficAccessToken"), "GET does not tell it")
+			a := r.must(status, ownKey, "POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`)
+			require.Equal(t, []string{envd, traffic}, []string{a.field(t, "envdAccessToken"), a.field(t, "trafficAccessToken")})
+		}
+		require.Equal(t, 204, r.traffic(id, "49983").status, "the traffic token does not guard envd's port")
+		require.Equal(t, 403, r.traffic(id, "49999").status)
+		require.Equal(t, 403, r.traffic(id, "49999", "E2b-Traffic-Access-Token", envd).status)
+		require.Equal(t, 502, r.traffic(id, "49999", "E2b-Traffic-Access-Token", traffic).status, "nothing listens there")
+	})
+}
+
 func TestTrafficThatWaitsForABadEnd(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		t := r.t
