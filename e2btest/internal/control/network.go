@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -45,6 +46,36 @@ func isAddress(s string) bool {
 	return err == nil
 }
 
+// checkRules applies E2B's limits, in words of its own.
+func checkRules(rules map[string][]networkRule) *Error {
+	const maxDomains, maxHeaders, maxName, maxValue = 10, 20, 64, 2048
+	refused := func(format string, args ...any) *Error {
+		return fail(http.StatusBadRequest, "invalid network rules: "+fmt.Sprintf(format, args...))
+	}
+	if len(rules) > maxDomains {
+		return refused("more than %d domains", maxDomains)
+	}
+	for _, domain := range slices.Sorted(maps.Keys(rules)) {
+		if len(rules[domain]) > 1 {
+			return refused("more than one transform for %s", domain)
+		}
+		for _, r := range rules[domain] {
+			if r.Transform == nil {
+				continue
+			}
+			if len(r.Transform.Headers) > maxHeaders {
+				return refused("more than %d headers for %s", maxHeaders, domain)
+			}
+			for name, value := range r.Transform.Headers {
+				if len(name) > maxName || len(value) > maxValue {
+					return refused("a header for %s is longer than %d and %d bytes", domain, maxName, maxValue)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // check applies the rules that go beyond the schema.
 func (n *network) check() *Error {
 	for _, denied := range n.DenyOut {
@@ -64,6 +95,12 @@ func (n *network) check() *Error {
 	}
 	if domains && !slices.Contains(n.DenyOut, "0.0.0.0/0") {
 		return fail(http.StatusBadRequest, "When specifying allowed domains in allow out, you must include 'ALL_TRAFFIC' in deny out to block all other traffic.")
+	}
+	if err := checkRules(n.Rules); err != nil {
+		return err
+	}
+	if strings.ContainsFunc(n.MaskRequestHost, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' }) {
+		return fail(http.StatusBadRequest, "invalid mask request host "+n.MaskRequestHost)
 	}
 	if len(n.Rules) > 0 {
 		lower := make(map[string][]networkRule, len(n.Rules))

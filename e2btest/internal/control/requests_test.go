@@ -1,9 +1,16 @@
 package control_test
 
 import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,16 +177,25 @@ func TestKeysOfATeam(t *testing.T) {
 func TestBlockedAndBannedTeams(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		t := r.t
-		for _, request := range [][2]string{{"GET", "/sandboxes"}, {"GET", "/v2/sandboxes"}} {
-			require.Equal(t, 200, r.call(blockedKey, request[0], request[1], "").status)
+		for _, path := range []string{
+			"/sandboxes", "/v2/sandboxes", "/sandboxes/i1/metrics", "/sandboxes/metrics?sandbox_ids=i1", "/sandboxes/i1/logs", "/v2/sandboxes/i1/logs",
+			"/snapshots", "/volumes", "/secrets", "/teams/blocked/metrics",
+		} {
+			require.Equal(t, 200, r.call(blockedKey, "GET", path, "").status, path)
 		}
-		require.Equal(t, 404, r.call(blockedKey, "DELETE", "/sandboxes/i1", "").status, "it may delete")
-		for _, path := range []string{"/connect", "/resume", "/pause", "/timeout", "/refreshes"} {
-			a := r.call(blockedKey, "POST", "/sandboxes/i1"+path, `{"timeout":1}`)
-			require.Equal(t, 403, a.status)
+		for _, path := range []string{"/sandboxes/i1", "/templates/x", "/volumes/" + recordedUUID, "/secrets/x"} {
+			require.Equal(t, 404, r.call(blockedKey, "DELETE", path, "").status, path)
+		}
+		for _, path := range []string{
+			"/sandboxes", "/v2/sandboxes", "/sandboxes/i1/connect", "/v2/sandboxes/i1/connect", "/sandboxes/i1/resume", "/sandboxes/i1/pause",
+			"/sandboxes/i1/timeout", "/sandboxes/i1/refreshes", "/sandboxes/i1/snapshots", "/sandboxes/i1/fork", "/volumes",
+		} {
+			a := r.call(blockedKey, "POST", path, `{"timeout":1}`)
+			require.Equal(t, 403, a.status, path)
 			require.Equal(t, "team is blocked: payment failed", a.message(t))
 		}
-		require.Equal(t, 403, r.call(bannedKey, "DELETE", "/sandboxes/i1", "").status)
+		require.Equal(t, 403, r.call(blockedKey, "PUT", "/sandboxes/i1/network", "{}").status)
+		require.Equal(t, "team is banned", r.must(403, bannedKey, "DELETE", "/sandboxes/i1", "").message(t))
 	})
 }
 
@@ -222,6 +238,83 @@ func TestNetworkIsShownWithoutThePassword(t *testing.T) {
 		}, a.value(t, "network"))
 		require.Equal(t, "invalid allowed address no domain", r.call(ownKey, "POST", "/sandboxes", `{"templateID":"base","network":{"allowOut":["no domain"]}}`).message(t))
 		r.create(ownKey, `{"templateID":"base","network":{"allowOut":["*.example.com","10.0.0.0/8"],"denyOut":["0.0.0.0/0"]}}`)
+	})
+}
+
+func TestLimitsOfNetworkRules(t *testing.T) {
+	rules := func(domains, transforms, headers, name, value int) string {
+		all := make(map[string]any)
+		for d := range domains {
+			h := make(map[string]string)
+			for i := range headers {
+				h[fmt.Sprintf("%0*d", name, i)] = strings.Repeat("v", value)
+			}
+			all[fmt.Sprintf("d%d.example.com", d)] = slices.Repeat([]any{map[string]any{"transform": map[string]any{"headers": h}}}, transforms)
+		}
+		text, err := json.Marshal(map[string]any{"rules": all})
+		require.NoError(t, err)
+		return string(text)
+	}
+	inBubble(t, func(r *rig) {
+		t := r.t
+		id := r.create(ownKey, plain)
+		for body, want := range map[string]string{
+			rules(11, 1, 1, 1, 1):       "invalid network rules: more than 10 domains",
+			rules(1, 2, 1, 1, 1):        "invalid network rules: more than one transform for d0.example.com",
+			rules(1, 1, 21, 2, 1):       "invalid network rules: more than 20 headers for d0.example.com",
+			rules(1, 1, 1, 65, 1):       "invalid network rules: a header for d0.example.com is longer than 64 and 2048 bytes",
+			rules(1, 1, 1, 1, 2049):     "invalid network rules: a header for d0.example.com is longer than 64 and 2048 bytes",
+			`{"maskRequestHost":"a b"}`: "invalid mask request host a b",
+		} {
+			require.Equal(t, want, r.must(400, ownKey, "POST", "/sandboxes", `{"templateID":"base","network":`+body+`}`).message(t))
+		}
+		most := rules(10, 1, 20, 64, 2048)
+		r.create(ownKey, `{"templateID":"base","network":`+most+`}`)
+		r.must(204, ownKey, "PUT", "/sandboxes/"+id+"/network", most)
+		r.must(400, ownKey, "PUT", "/sandboxes/"+id+"/network", rules(11, 1, 1, 1, 1))
+	})
+}
+
+// oneConn is a listener with one connection.
+type oneConn struct {
+	conns chan net.Conn
+	net.Listener
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	c, ok := <-l.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *oneConn) Close() error   { return nil }
+
+func TestBodyThatComesTooSlowly(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		t := r.t
+		client, conn := net.Pipe()
+		l := &oneConn{conns: make(chan net.Conn, 1)}
+		l.conns <- conn
+		server := &http.Server{Handler: r.api}
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = server.Serve(l) })
+		began := time.Now()
+		_, err := fmt.Fprintf(client, "POST /sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", ownKey)
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+		require.NoError(t, err)
+		require.Equal(t, 400, resp.StatusCode)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "request body has an error: reading failed")
+		require.Equal(t, 10*time.Second, time.Since(began))
+		close(l.conns)
+		require.NoError(t, server.Close())
+		require.NoError(t, client.Close())
+		serving.Wait()
 	})
 }
 

@@ -159,11 +159,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("Health check successful")) // a client that has gone is no error of ours
 		return
 	}
-	if first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/"); first == "secrets" {
+	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	secrets := first == "secrets"
+	if secrets {
 		w.Header().Set("Cache-Control", "no-store")
 	}
 	resp, err := s.serve(w, r)
 	if err != nil {
+		if secrets {
+			err = refusedSecrets(err)
+		}
 		s.log.DebugContext(r.Context(), "refused", "method", r.Method, "path", r.URL.Path, "status", err.Status, "message", err.Message)
 		writeError(w, err)
 		return

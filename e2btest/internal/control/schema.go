@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // A schema is what a JSON value must be. Violations are worded as those of the
@@ -147,16 +148,21 @@ func queryError(name, reason string) *Error {
 	return validationError(fmt.Sprintf("parameter %q in query has an error: %s", name, reason))
 }
 
-// maxBody is the largest request body that the server reads.
-const maxBody = 16 << 20
+const (
+	maxBody     = 16 << 20         // the largest request body that the server reads
+	maxBodyTime = 10 * time.Second // how long it reads one
+)
 
 // readBody reads and validates the body of a request. It returns nil for an
 // absent body where one is optional.
 func readBody(w http.ResponseWriter, r *http.Request, sc *schema, required bool) ([]byte, *Error) {
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(maxBodyTime)) // a writer without deadlines has its whole body
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
+	if err != nil { // and net/http is not to wait for the rest either
 		return nil, bodyError("reading failed: " + err.Error())
 	}
+	_ = conn.SetReadDeadline(time.Time{})
 	if len(body) == 0 {
 		if required {
 			return nil, bodyError("value is required but missing")

@@ -51,10 +51,24 @@ func secretSchema(name string, required ...string) *schema {
 func aboutSecrets(handle func(*Server, *call) (*response, *Error)) func(*Server, *call) (*response, *Error) {
 	return func(s *Server, c *call) (*response, *Error) {
 		if c.team.NoSecrets {
-			return nil, fail(http.StatusForbidden, "Secrets are not available for this team")
+			return nil, errNoSecrets
 		}
 		return handle(s, c)
 	}
+}
+
+// errNoSecrets is also for teams that are blocked or banned.
+var errNoSecrets = fail(http.StatusForbidden, "Secrets are not available for this team")
+
+// refusedSecrets gives the errors of keys and teams the one text that they have here.
+func refusedSecrets(err *Error) *Error {
+	switch err.Status {
+	case http.StatusUnauthorized:
+		return fail(http.StatusUnauthorized, "You are not authenticated")
+	case http.StatusForbidden:
+		return errNoSecrets
+	}
+	return err
 }
 
 // metadata returns what a request says, and whether it may.

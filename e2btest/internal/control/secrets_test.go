@@ -84,6 +84,8 @@ func TestBadSecrets(t *testing.T) {
 		for _, body := range []string{`{}`, `{"value":null}`, `{"value":"v","metadata":{"` + long + `":""}}`} {
 			require.Equal(t, "Invalid secrets request", r.must(400, ownKey, "POST", "/secrets/a", body).message(t), body)
 		}
-		r.must(403, blockedKey, "POST", "/secrets", `{"name":"a","value":"v"}`)
+		a := r.must(403, blockedKey, "POST", "/secrets", `{"name":"a","value":"v"}`)
+		require.Equal(t, "Secrets are not available for this team", a.message(t))
+		require.Equal(t, "You are not authenticated", r.must(401, "e2b_00", "GET", "/secrets", "").message(t))
 	})
 }
