@@ -43,6 +43,9 @@ func run() error {
 		return err
 	}
 	defer func() { _, _ = sbx.Kill(context.WithoutCancel(ctx)) }()
+	if _, err := sbx.Commands.Run(ctx, "seq 500000 | sort | tail -1", nil); err != nil {
+		return err
+	}
 	wait(time.Minute)
 	metrics, err := sbx.Metrics(ctx, nil) // one each five seconds
 	if err != nil {

@@ -114,6 +114,7 @@ func closeStrays() {
 type sandbox struct {
 	cfg       *Config
 	tree      tree
+	meter     meter
 	listeners []listener
 	forward   net.Listener
 }
@@ -125,10 +126,13 @@ type listener struct {
 
 // boot makes the sandbox ready to serve.
 func boot(cfg *Config) (*sandbox, error) {
+	files, shm := cfg.Root, ""
 	if cfg.Isolated {
-		if err := isolate(cfg); err != nil {
+		var err error
+		if files, err = isolate(cfg); err != nil {
 			return nil, err
 		}
+		shm = sharedMemory
 	} else {
 		if err := os.Chdir(cfg.Root); err != nil {
 			return nil, err
@@ -140,11 +144,12 @@ func boot(cfg *Config) (*sandbox, error) {
 	}
 
 	s := &sandbox{cfg: cfg, tree: tree{whole: cfg.Isolated}}
+	s.meter = meter{tree: &s.tree, shm: shm, files: disk{dir: files}}
 	logger := log.New(os.Stderr, "", 0)
 	var both http.Protocols
 	both.SetHTTP1(true)
 	both.SetUnencryptedHTTP2(true)
-	envdServer := &http.Server{Handler: envd.New(envdConfig(cfg)), IdleTimeout: idleTimeout, ErrorLog: logger, Protocols: &both}
+	envdServer := &http.Server{Handler: envd.New(s.envdConfig()), IdleTimeout: idleTimeout, ErrorLog: logger, Protocols: &both}
 	interpServer := &http.Server{Handler: interp.New(interpConfig(cfg)), IdleTimeout: idleTimeout, ErrorLog: logger}
 
 	for _, l := range []struct {
@@ -215,6 +220,7 @@ func (s *sandbox) obey(requests *json.Decoder, replies *json.Encoder) {
 		if err := requests.Decode(&r); err != nil {
 			return
 		}
+		var reply Reply
 		err := errors.New("unknown request")
 		switch r.Op {
 		case Freeze:
@@ -236,8 +242,11 @@ func (s *sandbox) obey(requests *json.Decoder, replies *json.Encoder) {
 				release = nil
 			}
 			err = nil
+		case Usage:
+			reply.Usage, err = s.meter.usage()
+		case Processes:
+			reply.Processes, err = s.meter.processes()
 		}
-		var reply Reply
 		if err != nil {
 			reply.Error = err.Error()
 		}
@@ -254,7 +263,8 @@ func (s *sandbox) end() {
 	}
 }
 
-func envdConfig(cfg *Config) envd.Config {
+func (s *sandbox) envdConfig() envd.Config {
+	cfg := s.cfg
 	c := envd.Config{
 		DefaultUser: "user",
 		Env:         sandboxEnv(cfg),
@@ -263,6 +273,7 @@ func envdConfig(cfg *Config) envd.Config {
 		Version:     cfg.Spec.EnvdVersion,
 		Start:       spawn.Start,
 		Wait:        spawn.Wait,
+		Machine:     s.meter.machine,
 	}
 	root := envd.User{Name: "root", Home: cfg.path("/root")}
 	user := envd.User{Name: "user", Home: cfg.path("/home/user")}

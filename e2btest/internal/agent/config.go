@@ -91,11 +91,16 @@ type Op string
 const (
 	Freeze Op = "freeze" // stop all processes but the agent
 	Thaw   Op = "thaw"   // continue those that Freeze stopped
+
+	Usage     Op = "usage"     // measure the sandbox
+	Processes Op = "processes" // list what runs
 )
 
 // A Reply says how it went. An empty Error means well.
 type Reply struct {
-	Error string
+	Error     string
+	Usage     node.Usage
+	Processes []node.Process
 }
 
 // On a connection to ForwardFD the client first writes the port number and a

@@ -2,8 +2,8 @@ package agent
 
 import "errors"
 
-func isolate(*Config) error {
-	return errors.New("this system has no namespaces")
+func isolate(*Config) (files string, err error) {
+	return "", errors.New("this system has no namespaces")
 }
 
 // adopt does nothing: orphans go to launchd here, and are found by their process

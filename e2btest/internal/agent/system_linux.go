@@ -27,14 +27,20 @@ func adopt() error {
 func startReaper() { go spawn.Reap(nil) }
 
 // isolate turns the process, pid 1 of new namespaces, into that of a sandbox: with
-// cfg.Root as its root, and with nothing of the host but cfg.Binds.
-func isolate(cfg *Config) error {
+// cfg.Root as its root, and with nothing of the host but cfg.Binds. files is a path,
+// of use to this process alone, to the sandbox's own files without what is mounted in
+// them.
+func isolate(cfg *Config) (files string, err error) {
 	// First of all: what is mounted from here on must not reach the host.
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
+		return "", err
+	}
+	own, err := unix.OpenTree(unix.AT_FDCWD, cfg.Root, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return "", fmt.Errorf("open %s: %w", cfg.Root, err)
 	}
 	if err := mount(cfg.Root, cfg.Root, "", unix.MS_BIND, ""); err != nil {
-		return err
+		return "", err
 	}
 	for _, b := range cfg.Binds {
 		err := mount(b.Path, cfg.Root+b.Path, "", unix.MS_BIND|unix.MS_REC, "")
@@ -42,54 +48,57 @@ func isolate(cfg *Config) error {
 			continue
 		}
 		if err != nil {
-			return err
+			return "", err
 		}
 	}
 	volumes, err := openVolumes(cfg.Volumes)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := mountDev(cfg.Root + "/dev"); err != nil {
-		return err
+		return "", err
 	}
 	const harmless = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := mount("proc", cfg.Root+"/proc", "proc", harmless, ""); err != nil {
-		return err
+		return "", err
 	}
 
 	// The old root is put on top of the new one, and taken off.
 	if err := os.Chdir(cfg.Root); err != nil {
-		return err
+		return "", err
 	}
 	if err := unix.PivotRoot(".", "."); err != nil {
-		return fmt.Errorf("pivot_root: %w", err)
+		return "", fmt.Errorf("pivot_root: %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("unmount the host's root: %w", err)
+		return "", fmt.Errorf("unmount the host's root: %w", err)
 	}
 	if err := os.Chdir("/"); err != nil {
-		return err
+		return "", err
 	}
 
 	volumePaths, err := mountVolumes(volumes, cfg.Volumes)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := coverProc(); err != nil {
-		return err
+		return "", err
 	}
 	if err := restrictMounts(cfg.Binds, volumePaths); err != nil {
-		return err
+		return "", err
 	}
 	if err := unix.Sethostname([]byte(Hostname)); err != nil {
-		return fmt.Errorf("set the host name: %w", err)
+		return "", fmt.Errorf("set the host name: %w", err)
 	}
 	if cfg.OwnNetwork {
 		if err := raiseLoopback(); err != nil {
-			return err
+			return "", err
 		}
 	}
-	return dropCapabilities()
+	if err := dropCapabilities(); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/.", own), nil
 }
 
 func mount(source, target, fstype string, flags uintptr, data string) error {

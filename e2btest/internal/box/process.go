@@ -109,7 +109,7 @@ func (n *Node) startProcess(ctx context.Context, cfg agent.Config, log *slog.Log
 	if err := prepare(); err != nil {
 		return nil, err
 	}
-	if err := p.exchange(ctx, cfg); err != nil {
+	if _, err := p.exchange(ctx, cfg); err != nil {
 		return nil, err
 	}
 	p.serving.Store(true)
@@ -139,27 +139,26 @@ func (p *process) wait() {
 
 // exchange sends a message to the agent and waits for the reply. After an error
 // that did not come from the agent, there must be no other.
-func (p *process) exchange(ctx context.Context, message any) error {
+func (p *process) exchange(ctx context.Context, message any) (reply agent.Reply, err error) {
 	stop := context.AfterFunc(ctx, func() {
 		past := time.Unix(1, 0)
 		_ = p.control.SetDeadline(past)
 		_ = p.replies.SetDeadline(past)
 	})
 	defer stop()
-	var reply agent.Reply
-	err := json.NewEncoder(p.control).Encode(message)
+	err = json.NewEncoder(p.control).Encode(message)
 	if err == nil {
 		err = p.decoder.Decode(&reply)
 	}
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return reply, ctx.Err()
 	case err != nil:
-		return fmt.Errorf("the sandbox does not answer: %w", err)
+		return reply, fmt.Errorf("the sandbox does not answer: %w", err)
 	case reply.Error != "":
-		return errors.New(reply.Error)
+		return reply, errors.New(reply.Error)
 	}
-	return nil
+	return reply, nil
 }
 
 // freeze stops all processes of the sandbox; when it returns, none runs.
@@ -169,7 +168,8 @@ func (p *process) freeze(ctx context.Context) error {
 		defer cancel()
 		return p.group.freeze(ctx)
 	}
-	return p.request(ctx, agent.Freeze)
+	_, err := p.request(ctx, agent.Freeze)
+	return err
 }
 
 // thaw undoes freeze.
@@ -177,14 +177,15 @@ func (p *process) thaw(ctx context.Context) error {
 	if p.group != nil {
 		return p.group.thaw(ctx)
 	}
-	return p.request(ctx, agent.Thaw)
+	_, err := p.request(ctx, agent.Thaw)
+	return err
 }
 
 // request asks the agent for something. Once asked, it is waited for, since the
 // next reply is the one to the next request; the agent limits the time itself.
-func (p *process) request(ctx context.Context, op agent.Op) error {
+func (p *process) request(ctx context.Context, op agent.Op) (agent.Reply, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return agent.Reply{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()

@@ -42,6 +42,8 @@ type sandbox struct {
 
 	// op is held by what changes the state, for as long as that takes.
 	op sync.Mutex
+	// asking is held while the process is asked for something.
+	asking sync.Mutex
 
 	mu    sync.Mutex
 	state state // written with op held

@@ -11,3 +11,10 @@ func (s State) Next() []State { return next[s] }
 
 // Block blocks the team of a key.
 func (s *Server) Block(key, reason string) { s.keys[key].Blocked = reason }
+
+// Samples counts the measurements of a sandbox that are kept.
+func (s *Server) Samples(id string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.histories[id].gauge.samples)
+}

@@ -26,6 +26,7 @@ func (h happening) runs() bool { return h == created || h == resumed }
 type history struct {
 	team   *Team
 	events []event // oldest first
+	gauge  gauge
 }
 
 type event struct {

@@ -27,12 +27,15 @@ func stretches(events []event, now time.Time) []stretch {
 	return out
 }
 
+// minStep is how far apart points are at least.
+const minStep = 5 * time.Second
+
 // stepOf is how far apart points are that span a time.
 func stepOf(span time.Duration) time.Duration {
 	const day = 24 * time.Hour
 	switch {
 	case span < time.Hour:
-		return 5 * time.Second
+		return minStep
 	case span < 6*time.Hour:
 		return 30 * time.Second
 	case span < 12*time.Hour:
@@ -66,30 +69,33 @@ type metricView struct {
 	MemUsed    int64   `json:"memUsed"`
 }
 
-// metricAt makes up a point: the figures of a sandbox that has run for so long, the
-// same on each run.
-func metricAt(at time.Time, ran time.Duration) metricView {
-	const (
-		mib  = 1 << 20
-		beat = 60 // seconds in which the processors get busy and idle again
-	)
-	s := int64(ran / time.Second)
+// metricAt is a point.
+func metricAt(at time.Time, v sample) metricView {
+	const mib = 1 << 20
 	return metricView{
-		stamp: stampOf(at), CPUCount: cpuCount, CPUUsedPct: float64(5 + 3*min(s%beat, beat-s%beat)),
-		DiskTotal: diskSizeMB * mib, DiskUsed: (600 + min(s/10, 400)) * mib,
-		MemTotal: memoryMB * mib, MemUsed: (96 + min(s/5, 256)) * mib, MemCache: (32 + min(s/10, 64)) * mib,
+		stamp: stampOf(at), CPUCount: cpuCount, CPUUsedPct: v.cpuPct,
+		DiskTotal: diskSizeMB * mib, DiskUsed: v.disk,
+		MemTotal: memoryMB * mib, MemUsed: v.memory, MemCache: v.cache,
 	}
 }
 
 // points are those of a sandbox within a time: the first one comes a step after it
-// has begun to run.
-func points(runs []stretch, from, to time.Time) []metricView {
+// has begun to run. Each tells the newest of what was measured before the next, or
+// else of what was measured last.
+func points(runs []stretch, samples []sample, from, to time.Time) []metricView {
 	step := stepOf(to.Sub(from))
 	list := []metricView{}
 	for _, r := range runs {
-		for at := r.from.Add(step); !at.After(r.to); at = at.Add(step) {
-			if unix := at.Unix(); unix >= from.Unix() && unix <= to.Unix() {
-				list = append(list, metricAt(at, at.Sub(r.from)))
+		var last sample
+		for at := r.from; !at.After(r.to); at = at.Add(step) {
+			for len(samples) > 0 && samples[0].at.Before(at.Add(step)) {
+				if !samples[0].at.Before(r.from) {
+					last = samples[0]
+				}
+				samples = samples[1:]
+			}
+			if unix := at.Unix(); at.After(r.from) && unix >= from.Unix() && unix <= to.Unix() {
+				list = append(list, metricAt(at, last))
 			}
 		}
 	}
@@ -125,8 +131,9 @@ func (s *Server) handleMetrics(c *call) (*response, *Error) {
 	if err != nil {
 		return nil, err
 	}
+	s.measure(func(sb *sandbox) bool { return sb.team == c.team && sb.id == id })
 	now := s.clock.Now()
-	events := s.historyOf(c.team, id)
+	events, samples := s.measuredOf(c.team, id)
 	first := now.Add(-retention)
 	if len(events) > 0 && events[0].at.After(first) {
 		first = events[0].at
@@ -138,7 +145,7 @@ func (s *Server) handleMetrics(c *call) (*response, *Error) {
 	if oldest := now.Add(-retention); from.Before(oldest) {
 		from = oldest
 	}
-	return &response{status: http.StatusOK, body: points(stretches(events, now), from, to)}, nil
+	return &response{status: http.StatusOK, body: points(stretches(events, now), samples, from, to)}, nil
 }
 
 const maxMetricsIDs = 100
@@ -159,21 +166,30 @@ func (s *Server) handleMetricsOf(c *call) (*response, *Error) {
 	case len(slices.Compact(unique)) < len(ids):
 		return refuse("duplicate items found")
 	}
-	now := s.clock.Now()
-	found := make(map[string]metricView)
+	asked := make(map[string]bool)
 	for _, raw := range ids {
 		c.rawID = raw
 		id, err := c.id()
 		if err != nil {
 			return nil, err
 		}
-		events := s.historyOf(c.team, id)
+		asked[id] = true
+	}
+	s.measure(func(sb *sandbox) bool { return sb.team == c.team && asked[sb.id] })
+	now := s.clock.Now()
+	found := make(map[string]metricView)
+	for id := range asked {
+		events, samples := s.measuredOf(c.team, id)
 		if len(events) == 0 || !events[len(events)-1].what.runs() {
 			continue
 		}
 		run := stretch{events[len(events)-1].at, now}
-		if ran := now.Sub(run.from).Truncate(stepOf(0)); ran > 0 {
-			found[id] = metricAt(run.from.Add(ran), ran)
+		if ran := now.Sub(run.from).Truncate(minStep); ran > 0 {
+			var last sample
+			if n := len(samples); n > 0 && !samples[n-1].at.Before(run.from) {
+				last = samples[n-1]
+			}
+			found[id] = metricAt(run.from.Add(ran), last)
 		}
 	}
 	body := struct {

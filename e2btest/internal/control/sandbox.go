@@ -125,6 +125,7 @@ func (s *Server) addLocked(c *settings, timeout time.Duration) {
 		what = resumed
 	}
 	s.noteLocked(c, now, what)
+	s.histories[c.id].gauge.restart(what == created)
 	s.wakeEvictor()
 }
 
@@ -133,6 +134,7 @@ func (s *Server) pauseLocked(sb *sandbox, keepMemory bool) *transition {
 	now := s.clock.Now()
 	sb.endAt = now
 	return s.beginLocked(sb, Pausing, func() error {
+		s.measureOne(sb)
 		if !keepMemory {
 			// Its processes are about to end, which no stream may report as their own end.
 			sb.run.End()

@@ -19,7 +19,10 @@ type Options struct {
 	Teams     []Team     // at least one
 	Templates []Template // default: DefaultTemplates
 	Routes    Routes
-	Logger    *slog.Logger // default: none
+	// MeasureEvery is how often running sandboxes are measured without being asked
+	// for, in real time. 0: never.
+	MeasureEvery time.Duration
+	Logger       *slog.Logger // default: none
 
 	RateLimits []RateLimit
 	// MaxRequests to one sandbox can be under way. 0: no limit.
@@ -104,6 +107,9 @@ func New(opts Options) *Server {
 	_, _ = rand.Read(s.secret[:]) // never fails
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.evict)
+	if opts.MeasureEvery > 0 {
+		s.wg.Go(func() { s.measureEvery(opts.MeasureEvery) })
+	}
 	return s
 }
 

@@ -1,13 +1,17 @@
 package control
 
-import "time"
+import (
+	"time"
+
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
+)
 
 // What every sandbox of the emulator is said to have.
 const (
 	clientID   = "6532622b"
-	cpuCount   = 2
-	memoryMB   = 512
-	diskSizeMB = 1982
+	cpuCount   = node.CPUCount
+	memoryMB   = node.MemoryMB
+	diskSizeMB = node.DiskMB
 )
 
 // sandboxView is the answer of create and connect.

@@ -66,6 +66,9 @@ type Config struct {
 	Start func(*exec.Cmd) error
 	Wait  func(*exec.Cmd) error
 
+	// Machine measures what /metrics tells of. If it is nil, that is the whole system.
+	Machine func() Machine
+
 	Logger *slog.Logger // nil: nothing is logged
 }
 
@@ -81,7 +84,8 @@ type Server struct {
 	refuse  *connect.ErrorWriter
 	grace   time.Duration    // how long a stalled reader may stop the others
 	now     func() time.Time // for the retention of exits
-	running sync.WaitGroup   // requests, commands, watchers
+	began   time.Time
+	running sync.WaitGroup // requests, commands, watchers
 
 	mu       sync.Mutex
 	closed   bool
@@ -102,6 +106,7 @@ func New(cfg Config) *Server {
 		refuse:   connect.NewErrorWriter(),
 		grace:    time.Second,
 		now:      time.Now,
+		began:    time.Now(),
 		requests: make(map[*request]struct{}),
 		procs:    newProcessTable(),
 		watchers: make(map[string]*watcher),

@@ -565,3 +565,19 @@ func TestSystem(t *testing.T) {
 	require.InDelta(t, 25, clock.used(cpuTime{busy: 15, total: 30}), 0)
 	require.Zero(t, clock.used(cpuTime{busy: 1, total: 2}), "a clock that went back")
 }
+
+func TestMetricsOfAMachine(t *testing.T) {
+	used := Machine{CPUs: 2, CPUTime: 5 * time.Second, Memory: 3 << 20, MemoryTotal: 4 << 20, Cache: 5, Disk: 6, DiskTotal: 7}
+	srv := New(Config{})
+	defer srv.Close()
+	srv.now = func() time.Time { return srv.began.Add(10 * time.Second) }
+	want := metrics{
+		Time: srv.now().Unix(), CPUs: 2, CPUUsed: 25, MemTotalMiB: 4, MemUsedMiB: 3, MemTotal: 4 << 20, MemUsed: 3 << 20, MemCache: 5,
+		DiskUsed: 6, DiskTotal: 7,
+	}
+	require.Equal(t, want, srv.metricsOf(used))
+
+	w := newWorld(t, func(c *Config) { c.Machine = func() Machine { return used } })
+	_, body := w.do(t, "GET", "/metrics", nil)
+	require.Contains(t, body, `"mem_total_mib":4,"mem_used_mib":3,"mem_total":4194304,"mem_used":3145728,"mem_cache":5,"disk_used":6,"disk_total":7}`)
+}

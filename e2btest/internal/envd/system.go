@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 func (s *Server) getEnvs(w http.ResponseWriter, _ *http.Request) {
@@ -40,7 +41,20 @@ type metrics struct {
 	DiskTotal   uint64  `json:"disk_total"`
 }
 
+// A Machine is what the sandbox that a server works in has, and uses; in bytes.
+type Machine struct {
+	CPUs                int
+	CPUTime             time.Duration // used so far
+	Memory, MemoryTotal int64
+	Cache               int64
+	Disk, DiskTotal     int64
+}
+
 func (s *Server) getMetrics(w http.ResponseWriter, _ *http.Request) {
+	if s.cfg.Machine != nil {
+		writeState(w, s.metricsOf(s.cfg.Machine()))
+		return
+	}
 	m := metrics{Time: s.now().Unix(), CPUs: runtime.NumCPU(), CPUUsed: s.cpu.used(readCPU())}
 	mem := readMemory()
 	m.MemTotal, m.MemCache = mem["MemTotal"], mem["Cached"]
@@ -54,7 +68,20 @@ func (s *Server) getMetrics(w http.ResponseWriter, _ *http.Request) {
 	writeState(w, m)
 }
 
-// cpuTime counts ticks of all processors since the system started.
+// metricsOf tells of a machine. The first call tells of the processors since the
+// server was made.
+func (s *Server) metricsOf(m Machine) metrics {
+	now := s.now()
+	clock := cpuTime{busy: uint64(m.CPUTime), total: uint64(now.Sub(s.began)) * uint64(m.CPUs)}
+	return metrics{
+		Time: now.Unix(), CPUs: m.CPUs, CPUUsed: min(100, s.cpu.used(clock)),
+		MemTotalMiB: uint64(m.MemoryTotal) >> 20, MemUsedMiB: uint64(m.Memory) >> 20,
+		MemTotal: uint64(m.MemoryTotal), MemUsed: uint64(m.Memory), MemCache: uint64(m.Cache),
+		DiskUsed: uint64(m.Disk), DiskTotal: uint64(m.DiskTotal),
+	}
+}
+
+// cpuTime counts the time of all processors, in any unit, from any start.
 type cpuTime struct{ busy, total uint64 }
 
 // readCPU reads the first line of /proc/stat: user, nice, system, idle, iowait

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"time"
 )
 
 // The ports that every sandbox has of its own.
@@ -18,14 +19,22 @@ const (
 // emulator's clock is ahead of this machine's, as "1h0m0s". None means that it is not.
 const ClockHeader = "E2b-Emulator-Clock"
 
+// What every sandbox is said to have.
+const (
+	CPUCount = 2
+	MemoryMB = 512
+	DiskMB   = 1982
+)
+
 // BaseTemplate is the template that has no code interpreter.
 const BaseTemplate = "base"
 
 // ErrPortClosed is returned by Dial when nothing listens on the port.
 var ErrPortClosed = errors.New("node: port is not open")
 
-// ErrBusy is returned by Snapshot when the machine cannot make one now. Nothing has
-// happened to the sandbox then.
+// ErrBusy is returned by Snapshot when the machine cannot make one now, and by the
+// methods of a Meter while the sandbox does not run. Nothing has happened to the
+// sandbox then.
 var ErrBusy = errors.New("node: busy")
 
 // Why the context of a function that stands in for a process has ended.
@@ -118,4 +127,28 @@ type Sandbox interface {
 	// Dial connects to a TCP port inside. It returns ErrPortClosed when nothing
 	// listens there.
 	Dial(ctx context.Context, port int) (net.Conn, error)
+}
+
+// A Meter is a Sandbox that tells what it uses. Its methods may be called at any
+// time; they return ErrBusy while the sandbox does not run or changes its state.
+type Meter interface {
+	// Usage measures the sandbox.
+	Usage(ctx context.Context) (Usage, error)
+	// Processes lists what runs in the sandbox, the oldest first.
+	Processes(ctx context.Context) ([]Process, error)
+}
+
+// A Usage is what the processes of a sandbox use. What the system does not tell is
+// zero.
+type Usage struct {
+	CPU    time.Duration // that they have used since the boot
+	Memory int64         // bytes
+	Cache  int64         // bytes of files that they have in memory
+	Disk   int64         // bytes of the files of the sandbox
+}
+
+// A Process is one of a sandbox.
+type Process struct {
+	PID     int
+	Command string
 }

@@ -31,6 +31,9 @@ type Node struct {
 	// Hook, if not nil, runs during each step, without locks held. The error that
 	// it returns is that of the step. It must be set before the Node is used.
 	Hook func(ctx context.Context, step Step, id string) error
+	// Usage, if not nil, is what sandboxes use, each so long after its start. It must be
+	// set before the Node is used.
+	Usage func(id string, after time.Duration) (node.Usage, error)
 
 	mu        sync.Mutex
 	sandboxes map[string]*Sandbox
@@ -45,8 +48,9 @@ func New() *Node {
 
 // A Sandbox is a node.Sandbox in memory. Its envd answers /health.
 type Sandbox struct {
-	Spec node.Spec
-	node *Node
+	Spec    node.Spec
+	node    *Node
+	started time.Time
 
 	mu        sync.Mutex
 	state     string // running, paused or killed
@@ -64,7 +68,7 @@ func (n *Node) Start(ctx context.Context, spec node.Spec) (node.Sandbox, error) 
 	if image, ok := spec.Image.(*Image); ok && !n.hasImage(image) {
 		n.complain("start of %s from an image that was removed", spec.ID)
 	}
-	sb := &Sandbox{Spec: spec, node: n, state: "running", boots: 1, listeners: make(map[int]*listener)}
+	sb := &Sandbox{Spec: spec, node: n, started: time.Now(), state: "running", boots: 1, listeners: make(map[int]*listener)}
 	sb.Serve(node.EnvdPort, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/health" {
 			http.NotFound(w, r)
@@ -321,3 +325,26 @@ type address struct{}
 
 func (address) Network() string { return "memory" }
 func (address) String() string  { return "sandbox" }
+
+var _ node.Meter = (*Sandbox)(nil)
+
+// Usage returns what the node's function says, or else that of a sandbox that does
+// a little.
+func (sb *Sandbox) Usage(context.Context) (node.Usage, error) {
+	if sb.State() != "running" {
+		return node.Usage{}, node.ErrBusy
+	}
+	after := time.Since(sb.started)
+	if sb.node.Usage != nil {
+		return sb.node.Usage(sb.Spec.ID, after)
+	}
+	return node.Usage{CPU: after / 5, Memory: 96 << 20, Cache: 32 << 20, Disk: 600 << 20}, nil
+}
+
+// Processes returns one.
+func (sb *Sandbox) Processes(context.Context) ([]node.Process, error) {
+	if sb.State() != "running" {
+		return nil, node.ErrBusy
+	}
+	return []node.Process{{PID: 2, Command: "sleep " + sb.Spec.ID}}, nil
+}

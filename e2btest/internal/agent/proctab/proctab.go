@@ -3,14 +3,27 @@
 // Package proctab reads the process table of the system.
 package proctab
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // A Process is one line of the table.
 type Process struct {
 	PID, PPID, PGID int
 	Stopped         bool // by a signal
 	Zombie          bool
+
+	// What follows is zero where the system does not tell.
+
+	Threads  int
+	CPU      time.Duration // that it has used, with those of its children that it has collected
+	Resident int64         // bytes, those that it shares among them
 }
+
+// A Memory is the bytes of memory that a process has, with its part of those that it
+// shares.
+type Memory struct{ Anonymous, Shared, Files int64 }
 
 // Below returns the descendants of pid, and the members of the process groups,
 // with all their descendants. It returns neither pid itself nor zombies.

@@ -38,3 +38,15 @@ func Halted(pid int, _ bool) bool {
 	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	return err != nil || p.Proc.P_stat == stopped || p.Proc.P_stat == zombie
 }
+
+// MemoryOf returns zero: the system tells programs without cgo no more.
+func MemoryOf(int) Memory { return Memory{} }
+
+// Command returns the name of a process.
+func Command(pid int) string {
+	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(p.Proc.P_comm[:])
+}

@@ -32,7 +32,9 @@ func TestList(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	pid := cmd.Process.Pid
 	p := find(t, pid)
-	require.Equal(t, Process{PID: pid, PPID: os.Getpid(), PGID: unix.Getpgrp()}, p)
+	require.Equal(t, Process{
+		PID: pid, PPID: os.Getpid(), PGID: unix.Getpgrp(), Threads: p.Threads, CPU: p.CPU, Resident: p.Resident,
+	}, p)
 
 	require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
 	require.Eventually(t, func() bool { return Halted(pid, false) }, 10*time.Second, time.Millisecond)
