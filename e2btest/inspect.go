@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
 )
 
 // A SandboxStatus is a sandbox as the server itself sees it, with what none of E2B's
@@ -25,6 +27,14 @@ type SandboxStatus struct {
 	Billed time.Duration
 	// Open is how many requests to it are under way, streams among them.
 	Open int
+	// Processes are what runs in it, the oldest first; nil unless its state is running.
+	Processes []Process
+}
+
+// A Process is one that runs in a sandbox.
+type Process struct {
+	PID     int    // as the sandbox sees it
+	Command string // with its arguments, where the system tells them
 }
 
 // Cost returns what the time that the sandbox has run costs, at the prices of a
@@ -44,9 +54,18 @@ func (s *Server) Sandboxes() []SandboxStatus {
 		list = append(list, SandboxStatus{
 			ID: st.ID, Team: st.Team, State: st.State, Template: st.Template, Metadata: st.Metadata, CPUCount: st.CPUCount, MemoryMiB: st.MemoryMB,
 			CreatedAt: st.CreatedAt, StartedAt: st.StartedAt, EndAt: st.EndAt, Billed: st.Ran, Open: s.open.of(st.ID),
+			Processes: processes(st.Processes),
 		})
 	}
 	return list
+}
+
+func processes(list []node.Process) []Process {
+	var out []Process
+	for _, p := range list {
+		out = append(out, Process(p))
+	}
+	return out
 }
 
 // openRequests counts the requests to sandboxes that are under way.

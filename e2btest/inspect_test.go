@@ -33,6 +33,8 @@ func TestSandboxesTellWhatTheyCost(t *testing.T) {
 	list = s.Sandboxes()
 	require.Equal(t, []any{id, "running", 2, 512}, []any{list[2].ID, list[2].State, list[2].CPUCount, list[2].MemoryMiB})
 	require.NotEmpty(t, list[2].Template)
+	require.Equal(t, []Process{{PID: 2, Command: "sleep " + id}}, list[2].Processes)
+	require.Nil(t, list[0].Processes, "it is gone")
 	require.WithinDuration(t, list[2].StartedAt.Add(time.Minute), list[2].EndAt, 0)
 }
 

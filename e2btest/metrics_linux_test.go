@@ -68,6 +68,13 @@ func TestMetricsAreThoseOfTheProcesses(t *testing.T) {
 	require.Less(t, m.MemoryUsedBytes, int64(300*mb))
 	require.Less(t, m.DiskUsedBytes, int64(60*mb))
 
+	var running []string
+	for _, p := range server.Sandboxes()[0].Processes {
+		running = append(running, p.Command)
+	}
+	require.Contains(t, running, "sleep 1000")
+	require.Empty(t, server.Sandboxes()[1].Processes)
+
 	other := newestMetric(t, server, idle)
 	require.Less(t, other.MemoryUsedBytes, int64(50*mb), "of another sandbox")
 	require.Less(t, other.DiskUsedBytes, int64(10*mb))

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
 )
 
 // A Status is a sandbox as the server itself sees it.
@@ -21,6 +23,8 @@ type Status struct {
 	StartedAt time.Time // of the newest run
 	EndAt     time.Time // when its time is over; when it was paused or ended
 	Ran       time.Duration
+
+	Processes []node.Process // nil while it does not run, and where the node does not tell
 }
 
 // Statuses returns all sandboxes of all teams, the oldest first. Those that are
@@ -32,7 +36,11 @@ func (s *Server) Statuses() []Status {
 	for id, h := range s.histories {
 		list = append(list, s.statusLocked(id, h, now))
 	}
+	running := s.runningLocked()
 	s.mu.Unlock()
+	for i := range list {
+		list[i].Processes = s.processesOf(running[list[i].ID])
+	}
 	slices.SortFunc(list, func(a, b Status) int { return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID)) })
 	return list
 }
@@ -60,4 +68,20 @@ func (s *Server) statusLocked(id string, h *history, now time.Time) Status {
 	}
 	st.Template, st.Metadata = c.template.ID, maps.Clone(c.metadata)
 	return st
+}
+
+// processesOf lists what runs in a sandbox. sb may be nil.
+func (s *Server) processesOf(sb *sandbox) []node.Process {
+	if sb == nil {
+		return nil
+	}
+	meter, ok := sb.machine.(node.Meter)
+	if !ok {
+		return nil
+	}
+	list, err := meter.Processes(s.ctx)
+	if err != nil {
+		return nil // it is about to run no longer, or has ended
+	}
+	return list
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/control"
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/nodetest"
 )
 
@@ -33,6 +34,7 @@ func TestStatusesOfSandboxesInAllStates(t *testing.T) {
 		require.Equal(t, control.Status{
 			ID: id, Team: "local-dev-team", State: "running", Template: st.Template, Metadata: map[string]string{"a": "b"}, CPUCount: 2, MemoryMB: 512,
 			CreatedAt: begin, StartedAt: begin, EndAt: begin.Add(time.Minute),
+			Processes: []node.Process{{PID: 2, Command: "sleep " + id}},
 		}, st)
 		require.NotEmpty(t, st.Template)
 		st.Metadata["a"] = "changed"
@@ -40,6 +42,7 @@ func TestStatusesOfSandboxesInAllStates(t *testing.T) {
 
 		r.api.Advance(time.Hour)
 		ran("paused", time.Minute)
+		require.Nil(t, status().Processes)
 		require.Equal(t, begin.Add(time.Minute), status().EndAt)
 		release := r.hold(nodetest.Resume)
 		resumed := r.background(ownKey, "POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`)

@@ -111,16 +111,24 @@ func (s *Server) measuredOf(team *Team, id string) ([]event, []sample) {
 // measured since their newest point.
 func (s *Server) measure(wanted func(*sandbox) bool) {
 	s.mu.Lock()
-	var due []*sandbox
-	for _, sb := range s.live {
-		if sb.state == Running && wanted(sb) {
-			due = append(due, sb)
+	running := s.runningLocked()
+	s.mu.Unlock()
+	for _, sb := range running {
+		if wanted(sb) {
+			s.measureOne(sb)
 		}
 	}
-	s.mu.Unlock()
-	for _, sb := range due {
-		s.measureOne(sb)
+}
+
+// runningLocked returns the sandboxes that run, by their IDs.
+func (s *Server) runningLocked() map[string]*sandbox {
+	running := make(map[string]*sandbox)
+	for id, sb := range s.live {
+		if sb.state == Running {
+			running[id] = sb
+		}
 	}
+	return running
 }
 
 // measureOne measures a live sandbox, if it can be and was not since its newest
