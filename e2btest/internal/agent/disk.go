@@ -65,8 +65,7 @@ func (d *disk) measure(done chan<- struct{}) {
 // sizeOf adds up what files below dir take on the disk. What vanishes meanwhile or
 // cannot be read does not count.
 func sizeOf(dir string) int64 {
-	type file struct{ dev, ino uint64 }
-	seen := make(map[file]bool) // those with several names
+	seen := make(map[uint64]bool) // inodes with several names, all of one file system
 	var bytes int64
 	files := 0
 	errEnough := errors.New("enough")
@@ -86,11 +85,10 @@ func sizeOf(dir string) int64 {
 			return nil
 		}
 		if st.Nlink > 1 && !e.IsDir() {
-			f := file{uint64(st.Dev), st.Ino}
-			if seen[f] {
+			if seen[st.Ino] {
 				return nil
 			}
-			seen[f] = true
+			seen[st.Ino] = true
 		}
 		bytes += st.Blocks * 512
 		return nil

@@ -72,7 +72,7 @@ func (m *meter) sharedFiles() int64 {
 	if m.shm == "" || unix.Statfs(m.shm, &fs) != nil {
 		return 0
 	}
-	return int64(fs.Blocks-fs.Bfree) * int64(fs.Bsize)
+	return int64(fs.Blocks-fs.Bfree) * int64(fs.Bsize) //nolint:unconvert // it is another type on macOS
 }
 
 // processes lists what runs, the oldest first.
