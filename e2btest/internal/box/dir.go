@@ -26,6 +26,7 @@ const (
 type ownedDir struct {
 	path string
 	lock *os.File
+	kept bool // it stays, and has no lock
 }
 
 // newOwnedDir makes a directory in parent, for this user alone, and removes what
@@ -54,8 +55,11 @@ func newOwnedDir(parent string) (*ownedDir, error) {
 	return &ownedDir{path: path, lock: lock}, nil
 }
 
-// remove removes the directory.
+// remove removes the directory, unless it is to stay.
 func (d *ownedDir) remove() error {
+	if d.kept {
+		return nil
+	}
 	return errors.Join(removeTree(d.path), d.lock.Close())
 }
 

@@ -5,7 +5,6 @@ package box
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -15,7 +14,8 @@ import (
 
 // An image implements node.Image. It is a directory beside those of the sandboxes.
 type image struct {
-	dir string
+	node *Node
+	dir  string
 	// Copying for a user who is not root opens, for a moment, what may not be read.
 	copying sync.Mutex
 }
@@ -32,17 +32,16 @@ func (i *image) copyTo(ctx context.Context, root string) error {
 }
 
 // Remove implements node.Image.
-func (i *image) Remove() error { return removeTree(i.dir) }
+func (i *image) Remove() error { return i.node.discard(i.dir) }
 
 // newImage copies the files of a sandbox.
 func (n *Node) newImage(ctx context.Context, root string) (*image, error) {
-	// No ID of a sandbox has a dot.
-	i := &image{dir: filepath.Join(n.dir.path, fmt.Sprintf(".i%x", n.counter.Add(1)))}
-	err := os.Mkdir(i.dir, 0o700)
-	if err == nil {
-		err = copyTree(ctx, root, i.root())
-	}
+	dir, err := os.MkdirTemp(n.dir.path, imagePrefix)
 	if err != nil {
+		return nil, err
+	}
+	i := &image{node: n, dir: dir}
+	if err := copyTree(ctx, root, i.root()); err != nil {
 		return nil, errors.Join(err, i.Remove())
 	}
 	return i, nil

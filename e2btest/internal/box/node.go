@@ -3,6 +3,7 @@
 package box
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,8 @@ const (
 	standardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	// maxSocketPath is how long the path of a socket may be everywhere.
 	maxSocketPath = 100
+	// probeID is the ID of that sandbox.
+	probeID = "probe"
 	// probeTimeout bounds the start of a sandbox that tells what the system can do.
 	probeTimeout = 20 * time.Second
 )
@@ -61,6 +64,8 @@ type Node struct {
 	mu     sync.Mutex
 	closed bool
 	boxes  map[*sandbox]struct{}
+	// adopted are the names of images that were there before.
+	adopted []string
 
 	close func() error // once
 }
@@ -81,19 +86,8 @@ func New(opts Options) (*Node, error) {
 }
 
 func (n *Node) open() error {
-	parent := n.opts.Dir
-	if parent == "" {
-		parent = os.TempDir()
-	}
-	parent, err := filepath.Abs(parent)
-	if err != nil {
-		return err
-	}
-	// Sandboxes that are not isolated see this path, and compare others with it.
-	if parent, err = filepath.EvalSymlinks(parent); err != nil {
-		return err
-	}
-	if n.dir, err = newOwnedDir(parent); err != nil {
+	var err error
+	if n.dir, err = n.openDir(); err != nil {
 		return err
 	}
 	if len(n.dir.path) > maxSocketPath-len("/.s0123456789") {
@@ -131,6 +125,28 @@ func (n *Node) open() error {
 	return nil
 }
 
+// openDir makes, or opens, the directory for the files of the sandboxes.
+func (n *Node) openDir() (*ownedDir, error) {
+	path := cmp.Or(n.opts.Keep, n.opts.Dir, os.TempDir())
+	if n.opts.Keep != "" {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	// Sandboxes that are not isolated see this path, and compare others with it.
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, err
+	}
+	if n.opts.Keep != "" {
+		return openKept(path)
+	}
+	return newOwnedDir(path)
+}
+
 // tryIsolation starts a sandbox in this way, and keeps to it if that works.
 func (n *Node) tryIsolation(i isolation, has interpreters) error {
 	n.isolation = i
@@ -162,7 +178,7 @@ func (n *Node) tryIsolation(i isolation, has interpreters) error {
 	n.config.Binds = l.binds
 
 	if !n.opts.NoCgroup {
-		n.cgroups, err = newCgroups(filepath.Base(n.dir.path))
+		n.cgroups, err = newCgroups(n.cgroupName())
 		if err == nil {
 			if err = n.probe(); err == nil {
 				return nil
@@ -183,7 +199,7 @@ func (n *Node) tryIsolation(i isolation, has interpreters) error {
 func (n *Node) probe() error {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
-	s, err := n.Start(ctx, node.Spec{ID: "probe"})
+	s, err := n.Start(ctx, node.Spec{ID: probeID})
 	if err != nil {
 		return err
 	}
@@ -259,7 +275,7 @@ func (n *Node) closeAll() error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(boxes))
 	for i, s := range boxes {
-		wg.Go(func() { errs[i] = s.Kill() })
+		wg.Go(func() { errs[i] = s.close() })
 	}
 	wg.Wait()
 	if n.starter != nil {
@@ -290,7 +306,7 @@ func (n *Node) socketPath() string {
 	if n.sockets != nil {
 		dir = n.sockets
 	}
-	return filepath.Join(dir.path, fmt.Sprintf(".s%x", n.counter.Add(1)))
+	return filepath.Join(dir.path, fmt.Sprintf("%s%x", socketPrefix, n.counter.Add(1)))
 }
 
 // A starter runs functions on one thread that lives as long as the starter: the

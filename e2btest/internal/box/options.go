@@ -11,6 +11,10 @@ type Options struct {
 	// Dir is where the directory for the files of the sandboxes is made. Empty: in
 	// the system's directory for temporary files.
 	Dir string
+	// Keep is the directory for the files of the sandboxes, instead of one in Dir. It
+	// is made if need be, and the files stay when the Node is closed: see node.Keeper.
+	// The caller sees to it that no other Node has it.
+	Keep string
 	// HostNetwork lets sandboxes use the network of the host.
 	HostNetwork bool
 	// RequireIsolation makes New fail where sandboxes cannot be isolated.

@@ -223,17 +223,31 @@ func (s *sandbox) kill() error {
 	if s.state == killed {
 		return nil
 	}
-	p := s.proc
-	s.set(killed, nil)
-	defer s.node.forget(s)
-	var err error
-	if p != nil {
-		err = p.end()
-	}
-	if err = errors.Join(err, removeTree(s.dir)); err != nil {
+	if err := errors.Join(s.end(), s.node.discard(s.dir)); err != nil {
 		return fmt.Errorf("kill sandbox %s: %w", s.spec.ID, err)
 	}
 	return nil
+}
+
+// end ends the sandbox and leaves its files.
+func (s *sandbox) end() error {
+	p := s.proc
+	s.set(killed, nil)
+	s.node.forget(s)
+	if p == nil {
+		return nil
+	}
+	return p.end()
+}
+
+// close ends the sandbox together with its node.
+func (s *sandbox) close() error {
+	s.op.Lock()
+	defer s.op.Unlock()
+	if s.state == killed || !s.node.dir.kept {
+		return s.kill()
+	}
+	return s.end()
 }
 
 // Dial implements node.Sandbox.

@@ -69,5 +69,5 @@ func (n *Node) RemoveVolume(id string) error {
 	if err != nil {
 		return err
 	}
-	return removeTree(dir)
+	return n.discard(dir)
 }

@@ -93,12 +93,31 @@ type VolumeRemover interface {
 	RemoveVolume(id string) error
 }
 
+// A Keeper is a Node whose files can outlive it. A Node that is opened on them later
+// adopts what is still wanted and drops the rest, before it starts anything.
+type Keeper interface {
+	// Layout names how the files are made. A Node of another layout cannot use them.
+	Layout() string
+	// AdoptSandbox returns a sandbox of an earlier Node, paused without memory. It
+	// returns fs.ErrNotExist if there are no files of it.
+	AdoptSandbox(spec Spec) (Sandbox, error)
+	// AdoptImage returns the image that ImageName named to an earlier Node. It returns
+	// fs.ErrNotExist if there are no files of it.
+	AdoptImage(name string) (Image, error)
+	// ImageName names an image of this Node.
+	ImageName(image Image) string
+	// DropOthers removes the files of all sandboxes and images that were not adopted,
+	// and of all volumes but these.
+	DropOthers(volumes []string) error
+}
+
 // A Node starts sandboxes.
 type Node interface {
 	// Start boots a fresh sandbox and returns once its envd answers. ctx bounds
 	// the boot only.
 	Start(ctx context.Context, spec Spec) (Sandbox, error)
-	// Close kills every sandbox and removes their files.
+	// Close kills every sandbox and removes their files, unless it keeps them as a
+	// Keeper.
 	Close() error
 }
 
