@@ -37,8 +37,8 @@ type event struct {
 // retention is how long logs and metrics are kept.
 const retention = 7 * 24 * time.Hour
 
-// noteLocked adds to the history of a sandbox. It drops the histories that ended
-// before what is kept.
+// noteLocked adds to the history of a sandbox. It drops the histories of sandboxes
+// that are gone and ended before what is kept.
 func (s *Server) noteLocked(c *settings, at time.Time, what happening) {
 	h := s.histories[c.id]
 	if h == nil {
@@ -47,7 +47,8 @@ func (s *Server) noteLocked(c *settings, at time.Time, what happening) {
 	}
 	h.events = append(h.events, event{at, what})
 	for id, h := range s.histories {
-		if last := h.events[len(h.events)-1]; !last.what.runs() && at.Sub(last.at) > retention {
+		last := h.events[len(h.events)-1]
+		if s.live[id] == nil && s.stored[id] == nil && at.Sub(last.at) > retention {
 			delete(s.histories, id)
 		}
 	}

@@ -16,10 +16,18 @@ func (r rule) refusal(id string) *Error {
 	return fail(r.status, fmt.Sprintf(r.text, id))
 }
 
+// spec is what the machine of a sandbox is started with.
+func (s *Server) spec(c *settings) node.Spec {
+	return node.Spec{
+		ID: c.id, Template: c.base, Env: c.env, AccessToken: s.view(c).EnvdAccessToken,
+		EnvdVersion: c.template.EnvdVersion, Volumes: c.mounts(),
+	}
+}
+
 // create starts a new sandbox, from what b has kept if it is not nil.
 func (s *Server) create(ctx context.Context, c *settings, b *build) *Error {
 	c.id = newID()
-	spec := node.Spec{ID: c.id, Template: c.base, Env: c.env, EnvdVersion: c.template.EnvdVersion, Volumes: c.mounts()}
+	spec := s.spec(c)
 	s.mu.Lock()
 	switch {
 	case s.closed:
@@ -39,9 +47,6 @@ func (s *Server) create(ctx context.Context, c *settings, b *build) *Error {
 	}
 	s.mu.Unlock()
 
-	if c.secure {
-		spec.AccessToken = s.token("envd", c.id)
-	}
 	machine, err := s.boot(ctx, spec)
 
 	s.mu.Lock()

@@ -208,7 +208,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) (*response, *Erro
 	if err := s.limits.take(w.Header(), r, team, found, s.clock.Now()); err != nil {
 		return nil, err
 	}
-	return found.handle(s, c)
+	resp, err := found.handle(s, c)
+	if found.method != http.MethodGet {
+		s.saveChanges()
+	}
+	return resp, err
 }
 
 func writeError(w http.ResponseWriter, err *Error) {

@@ -107,8 +107,11 @@ func (s *Server) beginLocked(sb *sandbox, to State, work func() error, finish fu
 	s.goLocked(func() {
 		err := work()
 		s.mu.Lock()
-		finish(err)
+		if err == nil || s.ctx.Err() == nil {
+			finish(err)
+		} // else it stays what it is: the server is being closed
 		s.mu.Unlock()
+		s.saveChanges()
 		t.err = err
 		close(t.done)
 	})
@@ -167,6 +170,9 @@ func (s *Server) storeLocked(sb *sandbox, now time.Time, memory bool) {
 
 // lose ends the machine of a sandbox in transition whose node failed at what.
 func (s *Server) lose(sb *sandbox, what string, err error) {
+	if s.ctx.Err() != nil {
+		return // the server is being closed, which may be why, and its node ends it
+	}
 	s.log.ErrorContext(s.ctx, "sandbox is lost: its "+what+" failed", "sandbox", sb.id, "error", err)
 	s.mu.Lock()
 	sb.state = Killing
@@ -203,7 +209,7 @@ func (s *Server) expireLocked(sb *sandbox) {
 		s.beginLocked(sb, Killing, func() error {
 			sb.run.End()
 			err := sb.machine.Pause(s.ctx, snap.memory)
-			if err != nil {
+			if err != nil && s.ctx.Err() == nil {
 				s.log.ErrorContext(s.ctx, "sandbox is lost: it could not be put aside", "sandbox", sb.id, "error", err)
 				_ = s.destroy(sb.settings) // which logs its error
 			}
@@ -268,6 +274,7 @@ func (s *Server) startLocked(snap *snapshot, opts resumeOptions) (*start, *Error
 			orphan = s.stored[c.id] == nil
 		}
 		s.mu.Unlock()
+		s.saveChanges()
 		if err != nil {
 			s.log.ErrorContext(s.ctx, "resuming a sandbox failed", "sandbox", c.id, "error", err)
 		}

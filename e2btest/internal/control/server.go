@@ -66,6 +66,12 @@ type Server struct {
 	histories map[string]*history // by ID, also of sandboxes that are gone
 	volumes   []*volume           // oldest first
 	secrets   []*secret
+
+	// What KeepState sets, and the saving mutex guards.
+	keeper node.Keeper // nil: no state is kept
+	keep   func(state []byte) error
+	last   []byte // the state that was saved last, without the time
+	saving sync.Mutex
 }
 
 // New starts a control plane. Close ends it.

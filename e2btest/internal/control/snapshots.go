@@ -242,6 +242,7 @@ func (s *Server) discardBuildLocked(b *build) {
 		return
 	}
 	s.goLocked(func() {
+		s.saveChanges() // before what it may still name is gone
 		if err := b.image.Remove(); err != nil {
 			s.log.ErrorContext(s.ctx, "removing a snapshot failed", "sandbox", b.from.id, "error", err)
 		}

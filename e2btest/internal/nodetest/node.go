@@ -57,6 +57,7 @@ type Sandbox struct {
 	busy      Step   // empty: no step is under way
 	memory    bool   // of the last pause
 	boots     int
+	adopted   bool
 	listeners map[int]*listener
 }
 
@@ -113,8 +114,9 @@ func (n *Node) Alive() int {
 
 // An Image is a node.Image without files.
 type Image struct {
-	Of   string // the ID of the sandbox
-	node *Node
+	Of      string // the ID of the sandbox
+	node    *Node
+	adopted bool
 }
 
 // Remove removes the image.
