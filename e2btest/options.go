@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/control"
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/statedir"
 )
 
 // Options configures a Server. The zero value is a server on free ports with a
@@ -20,6 +21,14 @@ type Options struct {
 	// Dir is where a directory for the files of the sandboxes is made, and removed
 	// by Close. Empty: in the system's directory for temporary files.
 	Dir string
+	// StateDir is a directory that keeps what the server has, for the next one with the
+	// same directory: sandboxes and snapshots with their files, volumes, secrets,
+	// tokens, and the key unless APIKey says one. It is made if need be, holds nothing
+	// else, and one server has it at a time. Close pauses what runs. Sandboxes keep
+	// their files, IDs and settings and lose their memory: a connect boots them, and
+	// traffic does not wake them. After a crash it is the same, with the files as they
+	// were. Of sandboxes that are gone nothing is kept. Empty: Close removes everything.
+	StateDir string
 	// HostNetwork lets sandboxes use the network of this machine.
 	HostNetwork bool
 	// RequireIsolation makes NewServer fail where sandboxes cannot be isolated from
@@ -75,9 +84,14 @@ type Options struct {
 	// Addr and SandboxAddr are the addresses for the API and for traffic to the
 	// sandboxes, on loopback. Empty: "127.0.0.1:0", a free port.
 	Addr, SandboxAddr string
+	// StatusPage shows browsers a page at / of the API's address, with the sandboxes and
+	// what they do. It needs no key, and shows none and no token, but metadata.
+	StatusPage bool
 	// Logger gets what goes wrong and which unknown routes are asked for, and on
 	// level debug every request; never a secret. nil means none.
 	Logger *slog.Logger
+
+	state *statedir.Dir // nil without StateDir
 }
 
 // Routes says which of the twin routes for create and connect a Server has.
@@ -109,6 +123,10 @@ func (o Options) withDefaults() (Options, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	switch {
+	case o.Dir != "" && o.StateDir != "":
+		return o, errors.New("there are both Dir and StateDir, and the files of the sandboxes are in either")
+	case o.scripted() && o.StateDir != "":
+		return o, errors.New("StateDir: a scripted server keeps nothing")
 	case o.MaxSandboxLifetime < time.Second:
 		return o, fmt.Errorf("a maximum lifetime of %v is below a second", o.MaxSandboxLifetime)
 	case o.MaxSandboxes < 0:
@@ -147,6 +165,22 @@ func (o Options) withDefaults() (Options, error) {
 
 // inMemory says whether the server has no address.
 func (o *Options) inMemory() bool { return o.scripted() && o.Addr == "" && o.SandboxAddr == "" }
+
+// openState opens StateDir. keyless says that its key is to be used.
+func (o *Options) openState(keyless bool) (err error) {
+	if o.StateDir == "" {
+		return nil
+	}
+	if o.state, err = statedir.Open(o.StateDir, control.NoState); err != nil {
+		return fmt.Errorf("StateDir: %w", err)
+	}
+	if keyless {
+		if o.APIKey, err = o.state.Key(o.APIKey); err != nil {
+			return fmt.Errorf("StateDir: %w", errors.Join(err, o.state.Close()))
+		}
+	}
+	return nil
+}
 
 // checkLoopback refuses addresses that others can reach: whoever has the key can
 // run programs on this machine.

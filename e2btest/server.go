@@ -63,22 +63,26 @@ func NewServer(opts *Options) (*Server, error) {
 	if o.scripted() {
 		return newServer(o, newScripted(&o))
 	}
+	if err := o.openState(opts == nil || opts.APIKey == ""); err != nil {
+		return nil, fmt.Errorf("e2btest: %w", err)
+	}
 	local, err := box.New(box.Options{
-		Dir: o.Dir, HostNetwork: o.HostNetwork, RequireIsolation: o.RequireIsolation, HangAfterCancel: o.HangAfterCancel,
-		Logger: o.Logger,
+		Dir: o.Dir, Keep: o.state.Sandboxes(), HostNetwork: o.HostNetwork, RequireIsolation: o.RequireIsolation,
+		HangAfterCancel: o.HangAfterCancel, Logger: o.Logger,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("e2btest: %w", err)
+		return nil, fmt.Errorf("e2btest: %w", errors.Join(err, o.state.Close()))
 	}
 	return newServer(o, local)
 }
 
-// newServer serves the sandboxes of a runtime, which it closes in the end.
+// newServer serves the sandboxes of a runtime, which it closes in the end, as it does
+// with the directory that keeps the state.
 func newServer(o Options, r runtime) (*Server, error) {
 	s := &Server{opts: o, runtime: r, faults: faultList{log: o.Logger, closed: make(chan struct{})}}
 	s.faults.add(o.Faults)
 	if err := s.listen(); err != nil {
-		return nil, fmt.Errorf("e2btest: %w", errors.Join(err, r.Close()))
+		return nil, fmt.Errorf("e2btest: %w", errors.Join(err, r.Close(), o.state.Close()))
 	}
 	templates := control.DefaultTemplates()
 	for _, name := range o.Templates {
@@ -95,6 +99,11 @@ func newServer(o Options, r runtime) (*Server, error) {
 		Step:         s.faults.step,
 		Logger:       o.Logger,
 	})
+	if err := s.takeOver(); err != nil {
+		s.control.Close()
+		return nil, fmt.Errorf("e2btest: StateDir: %w",
+			errors.Join(err, s.api.Close(), s.sandboxes.Close(), r.Close(), o.state.Close()))
+	}
 	s.close = sync.OnceValue(s.shutdown)
 	s.serve(&s.api, s.control, false)
 	s.serve(&s.sandboxes, s.open.opened(proxy.New(s.control, []string{"e2b.app", "localhost"}, o.Logger)), true)
@@ -118,6 +127,22 @@ func (s *Server) listen() (err error) {
 	}
 	if s.sandboxes.Listener, err = listen(s.opts.SandboxAddr); err != nil {
 		return errors.Join(err, s.api.Close())
+	}
+	return nil
+}
+
+// takeOver goes on with the state that an earlier server has left.
+func (s *Server) takeOver() error {
+	dir := s.opts.state
+	if dir == nil {
+		return nil
+	}
+	state, err := dir.State()
+	if err != nil {
+		return err
+	}
+	if err := s.control.KeepState(state, dir.Save); err != nil {
+		return fmt.Errorf("%s: %w", dir.StateFile(), err)
 	}
 	return nil
 }
@@ -192,7 +217,8 @@ func (s *Server) counted(h http.Handler) http.Handler {
 }
 
 // Close kills all sandboxes, removes their files, cuts all connections, and
-// returns when nothing of the server is left. It may be called again.
+// returns when nothing of the server is left. With Options.StateDir it pauses the
+// sandboxes and leaves them there. It may be called again.
 func (s *Server) Close() error { return s.close() }
 
 func (s *Server) shutdown() error {
@@ -205,7 +231,8 @@ func (s *Server) shutdown() error {
 	<-s.api.served
 	<-s.sandboxes.served
 	s.handlers.Wait()
-	if err = errors.Join(err, s.runtime.Close()); err != nil {
+	err = errors.Join(err, s.control.Save(), s.runtime.Close(), s.opts.state.Close())
+	if err != nil {
 		return fmt.Errorf("e2btest: close: %w", err)
 	}
 	return nil
