@@ -17,6 +17,8 @@ type SandboxStatus struct {
 	State    string
 	Template string            // its ID; "" once the sandbox is gone
 	Metadata map[string]string // nil once the sandbox is gone
+	// TemplateName is a name of the template; "" if it has none or the sandbox is gone.
+	TemplateName string
 
 	CPUCount, MemoryMiB int
 
@@ -52,7 +54,8 @@ func (s *Server) Sandboxes() []SandboxStatus {
 	list := make([]SandboxStatus, 0, len(statuses))
 	for _, st := range statuses {
 		list = append(list, SandboxStatus{
-			ID: st.ID, Team: st.Team, State: st.State, Template: st.Template, Metadata: st.Metadata, CPUCount: st.CPUCount, MemoryMiB: st.MemoryMB,
+			ID: st.ID, Team: st.Team, State: st.State, Template: st.Template, TemplateName: st.TemplateName, Metadata: st.Metadata,
+			CPUCount: st.CPUCount, MemoryMiB: st.MemoryMB,
 			CreatedAt: st.CreatedAt, StartedAt: st.StartedAt, EndAt: st.EndAt, Billed: st.Ran, Open: s.open.of(st.ID),
 			Processes: processes(st.Processes),
 		})

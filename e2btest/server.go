@@ -179,8 +179,12 @@ func listen(addr string) (net.Listener, error) {
 }
 
 func (s *Server) serve(l *listener, h http.Handler, sandbox bool) {
+	h = s.requests.logged(s.faults.faulty(h, sandbox), sandbox)
+	if !sandbox {
+		h = s.withStatusPage(h)
+	}
 	l.http = &http.Server{
-		Handler:           s.counted(s.requests.logged(s.faults.faulty(h, sandbox), sandbox)),
+		Handler:           s.counted(h),
 		Protocols:         new(http.Protocols),
 		ReadHeaderTimeout: 10 * time.Second, // streams are what has no limit
 		IdleTimeout:       620 * time.Second,

@@ -16,6 +16,8 @@ type Status struct {
 	State    string // one of State, or paused, resuming or gone
 	Template string // empty once it is gone, as is Metadata
 	Metadata map[string]string
+	// TemplateName may be empty, as well.
+	TemplateName string
 
 	CPUCount, MemoryMB int
 
@@ -66,7 +68,7 @@ func (s *Server) statusLocked(id string, h *history, now time.Time) Status {
 	default:
 		return st
 	}
-	st.Template, st.Metadata = c.template.ID, maps.Clone(c.metadata)
+	st.Template, st.TemplateName, st.Metadata = c.template.ID, c.template.alias(), maps.Clone(c.metadata)
 	return st
 }
 
