@@ -6,8 +6,18 @@
 //	export E2B_SANDBOX_URL=http://127.0.0.1:3001
 //	export E2B_API_KEY=e2b_...
 //
-// The key is that of $E2B_API_KEY where it is set, else a random one. Logs go to
-// standard error. It ends, with all its sandboxes, on SIGINT and SIGTERM.
+// The key is that of -key-file or else of $E2B_API_KEY; without either it is a random
+// one. There is no flag for the key itself, which other users of the machine would see.
+// Logs go to standard error. Every other flag has an environment variable, which it
+// wins over: -max-lifetime has E2B_LOCAL_MAX_LIFETIME.
+//
+// A browser shows the sandboxes at E2B_API_URL, on this machine alone and without a
+// key: the page has neither keys nor tokens, but the metadata of the sandboxes.
+//
+// It ends on SIGINT and SIGTERM, with all its sandboxes. With -state-dir it pauses them
+// instead, and the next one with that directory has them, with their files and without
+// their memory, as well as snapshots, volumes, tokens and the random key. So it is
+// after a crash too.
 //
 // What it emulates, and where it differs from E2B, is told by package e2btest.
 package main
@@ -24,7 +34,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest"
 )
@@ -45,53 +54,32 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("wrong use of flags")
-
 // run serves until ctx ends.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	opts := &e2btest.Options{APIKey: os.Getenv("E2B_API_KEY")}
-	flags := flag.NewFlagSet("e2b-local", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.StringVar(&opts.Addr, "addr", "127.0.0.1:0", "`address` of the API, on loopback; port 0 is a free one")
-	flags.StringVar(&opts.SandboxAddr, "sandbox-addr", "127.0.0.1:0", "`address` for traffic to the sandboxes, on loopback")
-	flags.StringVar(&opts.Dir, "dir", "", "`directory` in which the files of the sandboxes are kept while it runs (default: the system's for temporary files)")
-	flags.DurationVar(&opts.MaxSandboxLifetime, "max-lifetime", 24*time.Hour, "how long a sandbox can run without a pause")
-	flags.IntVar(&opts.MaxSandboxes, "max-sandboxes", 100, "how many sandboxes can run at the same time")
-	flags.BoolVar(&opts.HostNetwork, "host-network", false, "let sandboxes use the network of this machine")
-	flags.BoolVar(&opts.RequireIsolation, "require-isolation", false, "fail where sandboxes cannot be isolated from this machine")
-	flags.Func("templates", "further `names` of templates, with commas between them", func(names string) error {
-		opts.Templates = append(opts.Templates, strings.Split(names, ",")...)
-		return nil
-	})
-	verbose := flags.Bool("v", false, "log every request")
-	version := flags.Bool("version", false, "print the version and end")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
+	c, err := parse(args, os.Getenv, stderr)
+	if err != nil {
 		return err
-	case err != nil:
-		return errUsage
-	case flags.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if *version {
+	if c.version {
 		_, err := fmt.Fprintln(stdout, "e2b-local", moduleVersion())
 		return err
 	}
 	level := slog.LevelInfo
-	if *verbose {
+	if c.verbose {
 		level = slog.LevelDebug
 	}
-	opts.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-
-	server, err := e2btest.NewServer(opts)
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	c.Logger = log
+	server, err := e2btest.NewServer(&c.Options)
 	if err != nil {
 		return err
 	}
 	if python, err := server.Python(); err != nil {
-		opts.Logger.WarnContext(ctx, "code cannot be run in sandboxes", "reason", err)
+		log.WarnContext(ctx, "code cannot be run in sandboxes", "reason", err)
 	} else {
-		opts.Logger.InfoContext(ctx, "code is run with the interpreter of this machine", "python", python)
+		log.InfoContext(ctx, "code is run with the interpreter of this machine", "python", python)
 	}
+	log.InfoContext(ctx, "a browser shows the sandboxes", "url", server.APIURL())
 	_, err = fmt.Fprintf(stdout, "export E2B_API_URL=%s\nexport E2B_SANDBOX_URL=%s\nexport E2B_API_KEY=%s\n",
 		server.APIURL(), server.SandboxURL(), quote(server.APIKey()))
 	if err == nil {

@@ -147,8 +147,8 @@ func TestWrongUse(t *testing.T) {
 		status int
 		say    string
 	}{
-		{[]string{"-addr", "0.0.0.0:0"}, 1, "e2b-local: e2btest: \"0.0.0.0:0\" is not an address on loopback, and no other is allowed\n"},
-		{[]string{"-templates", "a b"}, 1, "e2b-local: e2btest: \"a b\" is no name of a template: a name has a-z, 0-9, - and _\n"},
+		{[]string{"-addr", "0.0.0.0:0"}, 2, "invalid value \"0.0.0.0:0\" for flag -addr: it is not an address on loopback, and no other is allowed\n"},
+		{[]string{"-state-dir", "/dev/null"}, 1, "e2b-local: e2btest: StateDir: mkdir /dev/null: not a directory\n"},
 		{[]string{"serve"}, 1, "e2b-local: unexpected argument \"serve\"\n"},
 		{[]string{"-nonsense"}, 2, "flag provided but not defined: -nonsense\n"},
 	} {
