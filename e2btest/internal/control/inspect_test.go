@@ -32,7 +32,8 @@ func TestStatusesOfSandboxesInAllStates(t *testing.T) {
 		}
 		st := status()
 		require.Equal(t, control.Status{
-			ID: id, Team: "local-dev-team", State: "running", Template: st.Template, Metadata: map[string]string{"a": "b"}, CPUCount: 2, MemoryMB: 512,
+			ID: id, Team: "local-dev-team", State: "running", Template: st.Template, TemplateName: "base",
+			Metadata: map[string]string{"a": "b"}, CPUCount: 2, MemoryMB: 512,
 			CreatedAt: begin, StartedAt: begin, EndAt: begin.Add(time.Minute),
 			Processes: []node.Process{{PID: 2, Command: "sleep " + id}},
 		}, st)
@@ -63,6 +64,7 @@ func TestStatusesOfSandboxesInAllStates(t *testing.T) {
 		synctest.Wait()
 		ran("gone", 90*time.Second)
 		require.Empty(t, status().Template)
+		require.Empty(t, status().TemplateName)
 		require.Equal(t, begin.Add(time.Hour+30*time.Second), status().EndAt)
 		require.Len(t, r.api.Statuses(), 2, "of all teams")
 	})
