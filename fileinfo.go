@@ -105,7 +105,7 @@ func (f *Files) Exists(ctx context.Context, path string, opts *FileOptions) (boo
 // name that is not UTF-8 makes the whole call fail, since envd cannot send it.
 //
 // Errors: fs.ErrNotExist, ErrInvalidArgument (also a path that is no directory),
-// ErrSandboxNotRunning, ErrNotSupported (a Depth above 1 on envd before 0.4.2).
+// ErrSandboxNotRunning, ErrNotSupported (a Depth above 1 on envd before 0.1.6).
 func (f *Files) List(ctx context.Context, path string, opts *ListDirOptions) ([]FileInfo, error) {
 	var o ListDirOptions
 	if opts != nil {
