@@ -13,8 +13,10 @@ import (
 )
 
 // A Volume is a directory that outlives sandboxes and that many of them can have at
-// the same time: CreateOptions.Volumes mounts it. Its content can be reached from
-// outside with Token at E2B's API for volumes, which this SDK does not speak.
+// the same time: CreateOptions.Volumes mounts it. Client.VolumeFiles reads and
+// writes its content without a sandbox, with Token.
+//
+// See https://e2b.dev/docs/volumes.
 type Volume struct {
 	ID   string
 	Name string
