@@ -9,7 +9,7 @@ import (
 // CreateOptions with the same names.
 type BetaCreateOptions struct {
 	Template string
-	Timeout  time.Duration
+	Timeout  time.Duration // 0 means ClientOptions.SandboxTimeout
 	// AutoPause lets the sandbox pause itself, with files and memory, at the end
 	// of its lifetime, instead of being killed. It stays so after every Connect.
 	AutoPause            bool
@@ -18,8 +18,9 @@ type BetaCreateOptions struct {
 }
 
 // BetaCreate is Create under the name that E2B's tutorials use for a sandbox
-// that pauses itself: AutoPause is OnTimeout: TimeoutPause. Its errors are those of
-// Create.
+// that pauses itself: AutoPause is OnTimeout: TimeoutPause.
+//
+// Errors: as Create.
 //
 // See https://e2b.dev/docs/sandbox/persistence.
 func (c *Client) BetaCreate(ctx context.Context, opts *BetaCreateOptions) (*Sandbox, error) {

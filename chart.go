@@ -30,6 +30,8 @@ const (
 // The interpreter guesses. It takes bars of one height for horizontal ones, and of
 // horizontal ones it swaps the labels of the axes; a box plot that is not filled is
 // a line.
+//
+// See https://e2b.dev/docs/code-interpreting.
 type Chart struct {
 	Type  ChartType // "" for a figure of which nothing could be made
 	Title string

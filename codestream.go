@@ -91,6 +91,8 @@ func newCodeStream(run *codeRun, cancel context.CancelCauseFunc) *CodeStream {
 //
 // Errors: ErrCommandTimeout, ErrInterpreter, ErrSandboxNotRunning,
 // ErrStreamInterrupted, ErrClosed.
+//
+// See https://e2b.dev/docs/code-interpreting/streaming.
 func (c *CodeStream) Events(ctx context.Context) iter.Seq2[CodeEvent, error] {
 	return func(yield func(CodeEvent, error) bool) {
 		if err := c.take(); err != nil {

@@ -20,6 +20,8 @@ import (
 const DefaultMaxOutput = 64 << 20
 
 // Commands runs shell commands in a sandbox. It is safe for concurrent use.
+//
+// See https://e2b.dev/docs/commands.
 type Commands struct{ s *Sandbox }
 
 // RunOptions says how to run a command. The zero value runs it in the home of
@@ -276,6 +278,8 @@ func (c *Commands) Signal(ctx context.Context, pid int, sig Signal) error {
 // there was none.
 //
 // Errors: as Signal, except ErrProcessNotFound.
+//
+// See https://e2b.dev/docs/commands.
 func (c *Commands) Kill(ctx context.Context, pid int) (bool, error) {
 	err := c.Signal(ctx, pid, SIGKILL)
 	if errors.Is(err, ErrProcessNotFound) {

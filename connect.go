@@ -33,14 +33,15 @@ var opConnect = operation{name: "connect", notFound: ErrSandboxNotFound}
 // Connect returns a handle for a sandbox that exists, and resumes it first if it
 // is paused: files, memory and processes are as they were. After a pause that
 // kept the files alone, and with OnResume.Reboot, it boots instead, which the
-// answer does not tell. Sandbox.Resumed tells whether it had to resume. While the sandbox is being paused, Connect waits for that
-// and then resumes it. It never creates a sandbox.
+// answer does not tell. Sandbox.Resumed tells whether it had to resume. While the
+// sandbox is being paused, Connect waits for that and then resumes it. It never
+// creates a sandbox.
 //
 // ctx bounds everything. opts may be nil.
 //
 // Errors: ErrInvalidArgument, ErrSandboxNotFound, ErrConflict (it is being
 // killed), ErrQuotaExceeded, ErrRateLimited, ErrServiceBusy (it is as it was:
-// try again), ErrUnauthenticated.
+// try again), ErrUnauthenticated, ErrForbidden (the team is blocked).
 //
 // See https://e2b.dev/docs/sandbox/connect.
 func (c *Client) Connect(ctx context.Context, sandboxID string, opts *ConnectOptions) (*Sandbox, error) {
@@ -55,6 +56,10 @@ func (c *Client) Connect(ctx context.Context, sandboxID string, opts *ConnectOpt
 
 // Connect does what Client.Connect does and renews this handle in place, for
 // all who use it: tokens, domain and version are the new ones afterwards.
+//
+// Errors: as Client.Connect.
+//
+// See https://e2b.dev/docs/sandbox/connect.
 func (s *Sandbox) Connect(ctx context.Context, opts *ConnectOptions) error {
 	old := s.state.Load()
 	h, _, err := s.client.connect(ctx, s.id, opts, old.lifetime)

@@ -45,7 +45,9 @@
 // # Errors
 //
 // errors.Is tells the kind of an error by the Err variables of this package, and
-// errors.As finds an *APIError under each that came from a server.
+// errors.As finds an *APIError under each that came from a server. The comment of a
+// call names the kinds to expect of it. Besides them any request can end with
+// ErrUnauthenticated, ErrRateLimited, ErrServiceBusy or ErrRequestTimeout.
 //
 // Package e2btest has an E2B server for tests, which needs no account.
 package e2b

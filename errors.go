@@ -85,15 +85,15 @@ var (
 // APIError is an answer of E2B that is not a success. errors.As finds it under
 // every error that came from a server. Its text holds no key and no token.
 type APIError struct {
-	Op         string // what was called, as "connect"
-	SandboxID  string // "" where it is about none
-	StatusCode int    // of HTTP; 0 where the answer is an error of envd's RPC protocol, whose word is in Code
-	Code       string // the server's own word for the error, if it has one
-	Message    string // the server's text, on one line, at most 300 bytes: a longer one lacks its middle
-	RequestID  string // for E2B's support
-	RetryAfter time.Duration
-	Attempts   int   // requests made for the call
-	State      State // of the sandbox, where the SDK learned it; "" otherwise
+	Op         string        // what was called, as "connect"
+	SandboxID  string        // "" where it is about none
+	StatusCode int           // of HTTP; 0 where the answer is an error of envd's RPC protocol, whose word is in Code
+	Code       string        // the server's own word for the error, if it has one
+	Message    string        // the server's text, on one line, at most 300 bytes: a longer one lacks its middle
+	RequestID  string        // for E2B's support
+	RetryAfter time.Duration // how long the server asks to wait; 0: it does not say
+	Attempts   int           // requests made for the call
+	State      State         // of the sandbox, where the SDK learned it; "" otherwise
 
 	kinds []error
 }

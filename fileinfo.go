@@ -58,8 +58,8 @@ type FileOptions struct {
 
 // ListDirOptions says what of a directory to list.
 type ListDirOptions struct {
-	User  string
-	Depth int // how many levels; 0 means 1: the directory's own entries
+	User  string // as in FileOptions
+	Depth int    // how many levels; 0 means 1: the directory's own entries
 }
 
 var (
@@ -74,6 +74,8 @@ var (
 // says.
 //
 // Errors: fs.ErrNotExist, ErrSandboxNotRunning, ErrInvalidArgument.
+//
+// See https://e2b.dev/docs/filesystem.
 func (f *Files) Stat(ctx context.Context, path string, opts *FileOptions) (*FileInfo, error) {
 	var info FileInfo
 	err := f.call(ctx, opStat, opts.user(), path, func(ctx context.Context) error {
@@ -92,6 +94,10 @@ func (f *Files) Stat(ctx context.Context, path string, opts *FileOptions) (*File
 
 // Exists reports whether there is something at a path, also a link that leads
 // nowhere.
+//
+// Errors: as Stat, except fs.ErrNotExist.
+//
+// See https://e2b.dev/docs/filesystem.
 func (f *Files) Exists(ctx context.Context, path string, opts *FileOptions) (bool, error) {
 	_, err := f.Stat(ctx, path, opts)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -106,6 +112,8 @@ func (f *Files) Exists(ctx context.Context, path string, opts *FileOptions) (boo
 //
 // Errors: fs.ErrNotExist, ErrInvalidArgument (also a path that is no directory),
 // ErrSandboxNotRunning, ErrNotSupported (a Depth above 1 on envd before 0.1.6).
+//
+// See https://e2b.dev/docs/filesystem.
 func (f *Files) List(ctx context.Context, path string, opts *ListDirOptions) ([]FileInfo, error) {
 	var o ListDirOptions
 	if opts != nil {
@@ -138,6 +146,8 @@ func (f *Files) List(ctx context.Context, path string, opts *ListDirOptions) ([]
 //
 // Errors: ErrInvalidArgument (also a path where a file is), ErrSandboxNotRunning,
 // ErrNoSpace.
+//
+// See https://e2b.dev/docs/filesystem.
 func (f *Files) MakeDir(ctx context.Context, path string, opts *FileOptions) (bool, error) {
 	err := f.call(ctx, opMakeDir, opts.user(), path, func(ctx context.Context) error {
 		h := f.s.state.Load()
@@ -154,7 +164,9 @@ func (f *Files) MakeDir(ctx context.Context, path string, opts *FileOptions) (bo
 // is not.
 //
 // Errors: fs.ErrNotExist, fs.ErrExist (a directory is at the new path),
-// ErrSandboxNotRunning.
+// ErrInvalidArgument, ErrSandboxNotRunning.
+//
+// See https://e2b.dev/docs/filesystem.
 func (f *Files) Rename(ctx context.Context, oldPath, newPath string, opts *FileOptions) error {
 	if err := checkRPCFile(opRename, newPath, ""); err != nil {
 		return err
@@ -173,6 +185,8 @@ func (f *Files) move(ctx context.Context, op operation, oldPath, newPath, user s
 // nothing at the path is no error.
 //
 // Errors: fs.ErrPermission, ErrInvalidArgument, ErrSandboxNotRunning.
+//
+// See https://e2b.dev/docs/filesystem.
 func (f *Files) Remove(ctx context.Context, path string, opts *FileOptions) error {
 	return f.call(ctx, opRemove, opts.user(), path, func(ctx context.Context) error {
 		h := f.s.state.Load()

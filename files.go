@@ -22,6 +22,8 @@ import (
 // A relative path is relative to the user's home. envd does not check the
 // permissions of files: the user only decides where relative paths begin and
 // who owns what is written.
+//
+// See https://e2b.dev/docs/filesystem.
 type Files struct{ s *Sandbox }
 
 // ReadOptions says how to read a file.
@@ -120,6 +122,10 @@ func (f *Files) Write(ctx context.Context, path string, data []byte, opts *Write
 // it in memory. A Read that blocks does not keep WriteFrom from ending with ctx;
 // r is then in use until that Read returns. An error of r is returned, and leaves
 // what came before it in the file, unless WriteOptions.Atomic is set.
+//
+// Errors: as Write, and those of r.
+//
+// See https://e2b.dev/docs/filesystem/read-write.
 func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, opts *WriteOptions) error {
 	if r == nil {
 		return invalid(opWrite.name, "r", "is nil")
@@ -229,6 +235,8 @@ const maxParallel = 16
 // no order. The first error ends it. For a whole directory see CopyIn.
 //
 // Errors: as Write; once a request was made, in a *WriteAllError.
+//
+// See https://e2b.dev/docs/filesystem/read-write.
 func (f *Files) WriteAll(ctx context.Context, files []NewFile, opts *WriteOptions) error {
 	var o WriteOptions
 	if opts != nil {

@@ -18,7 +18,8 @@ import (
 // requests, which ctx bounds, as it does the reading of files. Files cannot Seek, as
 // http.FileServerFS wants them to.
 //
-// Errors are *fs.PathErrors with what Files.Stat, Open and List return.
+// Errors of the fs.FS, in an *fs.PathError: as Files.Stat and Files.Open, and as
+// Files.List.
 //
 // See https://e2b.dev/docs/filesystem.
 func (f *Files) FS(ctx context.Context, dir string) fs.FS {

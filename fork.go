@@ -11,18 +11,22 @@ import (
 // maxForks is the most that the server makes at a time.
 const maxForks = 100
 
-// ForkOptions says how to fork a sandbox.
+// ForkOptions says how to fork a sandbox. The zero value makes one fork.
+//
+// See https://e2b.dev/docs/sandbox/snapshots.
 type ForkOptions struct {
 	// Count is how many forks to make: 1 to 100, and fewer than the account may
 	// have running; 0 means 1.
 	Count int
 	// Timeout is the lifetime of the forks. 0 means ClientOptions.SandboxTimeout,
-	// and for Sandbox.Fork the lifetime that the handle was made with. The
-	// sandbox's own does not change.
+	// and for Sandbox.Fork the lifetime that the handle was made with. Whole seconds
+	// go out, rounded up. The sandbox's own lifetime does not change.
 	Timeout time.Duration
 }
 
-// ForkResult is what became of one fork.
+// ForkResult is what became of one fork: a sandbox or an error.
+//
+// See https://e2b.dev/docs/sandbox/snapshots.
 type ForkResult struct {
 	Sandbox *Sandbox // nil if it failed
 	Err     error    // why it failed; nil if it did not
@@ -49,15 +53,18 @@ var opFork = operation{name: "fork", notFound: ErrSandboxNotFound, creates: "san
 // running sandboxes does not allow), ErrSandboxNotFound, ErrSandboxNotRunning (it
 // is paused; APIError.State says so), ErrConflict (it is being paused, killed,
 // snapshotted or forked), ErrServiceBusy, ErrOutcomeUnknown, ErrNotSupported,
-// ErrUnauthenticated, ErrRateLimited. After another failure ask Info: when the
-// server itself failed at it, the sandbox is gone.
+// ErrUnauthenticated, ErrForbidden (the team is blocked), ErrRateLimited. After
+// another failure ask Info: when the server itself failed at it, the sandbox is
+// gone.
 //
 // See https://e2b.dev/docs/sandbox/snapshots.
 func (c *Client) Fork(ctx context.Context, sandbox string, opts *ForkOptions) ([]ForkResult, error) {
 	return c.fork(ctx, sandbox, opts, c.lifetime)
 }
 
-// Fork is Client.Fork for this sandbox.
+// Fork is Client.Fork for this sandbox, with the same errors.
+//
+// See https://e2b.dev/docs/sandbox/snapshots.
 func (s *Sandbox) Fork(ctx context.Context, opts *ForkOptions) ([]ForkResult, error) {
 	return s.client.fork(ctx, s.id, opts, s.state.Load().lifetime)
 }

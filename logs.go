@@ -15,6 +15,8 @@ import (
 
 // LogLevel is how much a log entry matters. A value that this SDK does not know is
 // kept as the server sent it.
+//
+// See https://e2b.dev/docs/api-reference.
 type LogLevel string
 
 // The levels, the least first.
@@ -26,26 +28,33 @@ const (
 )
 
 // A LogEntry is an entry in the log of a sandbox.
+//
+// See https://e2b.dev/docs/api-reference.
 type LogEntry struct {
 	Time    time.Time
 	Level   LogLevel
 	Message string
-	Fields  map[string]string
+	Fields  map[string]string // what belongs to it besides the message
 }
 
 // LogOptions selects and orders log entries. The zero value selects all that the
 // server keeps, the oldest first.
+//
+// See https://e2b.dev/docs/api-reference.
 type LogOptions struct {
-	After   time.Time // none from before this time
-	Before  time.Time // none from this time on
+	After   time.Time // none from before this time; zero: no limit
+	Before  time.Time // none from this time on; zero: no limit
 	Reverse bool      // the newest first
 	Level   LogLevel  // none below it; "": all
-	Search  string    // only messages that contain it, in this case; at most 256 characters
+	Search  string    // only messages that contain it, where case counts; at most 256 characters; "": all
 	// PageSize is how many entries one request asks for, 1 to 1000; 0 means 1000.
 	PageSize int
 }
 
-// FollowOptions selects the log entries to follow.
+// FollowOptions selects the log entries to follow. The zero value selects all,
+// beginning with the oldest that the server keeps.
+//
+// See https://e2b.dev/docs/api-reference.
 type FollowOptions struct {
 	After  time.Time // none from before this time; zero: from the oldest on
 	Level  LogLevel  // as in LogOptions
@@ -92,7 +101,9 @@ func (c *Client) Logs(ctx context.Context, id string, opts *LogOptions) iter.Seq
 	}
 }
 
-// Logs is Client.Logs for this sandbox. It does not wake it.
+// Logs is Client.Logs for this sandbox, with the same errors. It does not wake it.
+//
+// See https://e2b.dev/docs/api-reference.
 func (s *Sandbox) Logs(ctx context.Context, opts *LogOptions) iter.Seq2[LogEntry, error] {
 	return s.client.Logs(ctx, s.id, opts)
 }
@@ -118,7 +129,10 @@ func (c *Client) FollowLogs(ctx context.Context, id string, opts *FollowOptions)
 	}
 }
 
-// FollowLogs is Client.FollowLogs for this sandbox. It does not wake it.
+// FollowLogs is Client.FollowLogs for this sandbox, with the same errors. It does
+// not wake it.
+//
+// See https://e2b.dev/docs/api-reference.
 func (s *Sandbox) FollowLogs(ctx context.Context, opts *FollowOptions) iter.Seq2[LogEntry, error] {
 	return s.client.FollowLogs(ctx, s.id, opts)
 }

@@ -24,7 +24,8 @@ var (
 )
 
 // MCPURL returns the URL of the gateway to the MCP servers of CreateOptions.MCP.
-// Requests need the header Authorization: Bearer, with MCPToken.
+// Requests need the header Authorization: Bearer, with MCPToken. It makes no request,
+// and does not tell whether there is a gateway.
 //
 // See https://e2b.dev/docs/mcp.
 func (s *Sandbox) MCPURL() string { return s.URL(mcpPort) + "/mcp" }
@@ -33,6 +34,8 @@ func (s *Sandbox) MCPURL() string { return s.URL(mcpPort) + "/mcp" }
 // reads it from the sandbox.
 //
 // Errors: fs.ErrNotExist (there is no gateway), and as Files.Read.
+//
+// See https://e2b.dev/docs/mcp.
 func (s *Sandbox) MCPToken(ctx context.Context) (Token, error) {
 	if t := s.mcpToken.Load(); t != nil {
 		return *t, nil

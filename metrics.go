@@ -9,10 +9,12 @@ import (
 )
 
 // A Metric is one measurement of a sandbox.
+//
+// See https://e2b.dev/docs/sandbox/metrics.
 type Metric struct {
 	Time             time.Time // to the second; zero: unknown
-	CPUCount         int
-	CPUUsedPercent   float64 // of all its processors together: 100 is all of them busy
+	CPUCount         int       // processors
+	CPUUsedPercent   float64   // of all its processors together: 100 is all of them busy
 	MemoryUsedBytes  int64
 	MemoryTotalBytes int64
 	MemoryCacheBytes int64 // of files; can be freed
@@ -23,8 +25,10 @@ type Metric struct {
 // MetricsOptions selects measurements by their time. The zero value leaves the
 // choice to the server. What goes out are whole seconds: Start is rounded down and
 // End up, so that nothing in between is left out.
+//
+// See https://e2b.dev/docs/sandbox/metrics.
 type MetricsOptions struct {
-	Start, End time.Time // zero: not sent
+	Start, End time.Time // between 1970 and 9999; zero: not sent
 }
 
 func (o *MetricsOptions) check(op operation) (start, end time.Time, err error) {
@@ -69,7 +73,10 @@ func (c *Client) Metrics(ctx context.Context, id string, opts *MetricsOptions) (
 	return out, nil
 }
 
-// Metrics is Client.Metrics for this sandbox. It does not wake it.
+// Metrics is Client.Metrics for this sandbox, with the same errors. It does not
+// wake it.
+//
+// See https://e2b.dev/docs/sandbox/metrics.
 func (s *Sandbox) Metrics(ctx context.Context, opts *MetricsOptions) ([]Metric, error) {
 	return s.client.Metrics(ctx, s.id, opts)
 }
@@ -77,7 +84,7 @@ func (s *Sandbox) Metrics(ctx context.Context, opts *MetricsOptions) ([]Metric, 
 // MetricsOf returns the newest measurement of each of many sandboxes, by the IDs
 // as they were given. Sandboxes without one, as those that are paused, new or not
 // known, are not in the result. 100 sandboxes are one request, more are several,
-// one after the other. If one fails, there is no result.
+// one after the other, and ctx bounds them all. If one fails, there is no result.
 //
 // Errors: as Metrics.
 //
@@ -122,9 +129,11 @@ func metricOf(m *controlapi.Metric) Metric {
 }
 
 // A TeamMetric is one measurement of what a team runs.
+//
+// See https://e2b.dev/docs/api-reference.
 type TeamMetric struct {
 	Time                   time.Time // to the second; zero: unknown
-	ConcurrentSandboxes    int
+	ConcurrentSandboxes    int       // that run at the same time
 	SandboxStartsPerSecond float64
 }
 
@@ -153,16 +162,23 @@ func (c *Client) TeamMetrics(ctx context.Context, teamID string, opts *MetricsOp
 }
 
 // TeamMetricName names what is measured of a team.
+//
+// See https://e2b.dev/docs/api-reference.
 type TeamMetricName string
 
 // What is measured of a team.
 const (
-	MetricConcurrentSandboxes TeamMetricName = "concurrent_sandboxes"
-	MetricSandboxStartRate    TeamMetricName = "sandbox_start_rate" // each second
+	MetricConcurrentSandboxes TeamMetricName = "concurrent_sandboxes" // how many run at the same time
+	MetricSandboxStartRate    TeamMetricName = "sandbox_start_rate"   // how many start each second
 )
 
 // TeamMetricsMax returns the largest value that a metric of a team had, and when.
-// The time is zero if nothing was measured. It is otherwise as TeamMetrics.
+// The time is zero if nothing was measured. Team, times and opts are those of
+// TeamMetrics.
+//
+// Errors: as TeamMetrics.
+//
+// See https://e2b.dev/docs/api-reference.
 func (c *Client) TeamMetricsMax(ctx context.Context, teamID string, metric TeamMetricName, opts *MetricsOptions) (float64, time.Time, error) {
 	start, end, err := checkTeam(teamID, opts)
 	if err != nil {

@@ -14,11 +14,13 @@ import (
 	"github.com/seed-09a7379d/e2b-go/internal/controlapi"
 )
 
-// AllTraffic in Network.DenyOut denies what AllowOut does not allow.
+// AllTraffic in Network.DenyOut denies what AllowOut does not allow. See
+// https://e2b.dev/docs/sandbox/internet-access.
 const AllTraffic = "0.0.0.0/0"
 
-// Network is what traffic a sandbox may have. See
-// https://e2b.dev/docs/sandbox/internet-access.
+// Network is what traffic a sandbox may have. The zero value sets no limit.
+//
+// See https://e2b.dev/docs/sandbox/internet-access.
 type Network struct {
 	// AllowOut are addresses, CIDRs, domains or *.domains that the sandbox may reach.
 	// They win over DenyOut. A domain needs AllTraffic in DenyOut; the name server
@@ -31,17 +33,23 @@ type Network struct {
 	HTTPSPorts         []int  // ports whose service speaks TLS itself; not 49983
 
 	// Rules change the sandbox's HTTPS requests to a domain, or to *.domain. They
-	// grant no access by themselves. E2B turns them on per team.
+	// grant no access by themselves. E2B turns them on per team, and takes at most
+	// 10 domains with one rule each.
 	Rules map[string][]NetworkRule
-	// EgressProxy carries the sandbox's outgoing connections.
+	// EgressProxy carries the sandbox's outgoing connections; nil: they go out
+	// directly. E2B turns it on per team.
 	EgressProxy *EgressProxy
 }
 
 // NetworkRule is what is done to requests to a domain.
+//
+// See https://e2b.dev/docs/sandbox/internet-access.
 type NetworkRule struct {
 	// Headers are set in each of them. A value may hold SecretPlaceholder or
 	// IAMPlaceholder, which the proxy outside of the sandbox replaces, so that nothing
 	// in the sandbox ever sees the secret. No value is shown when a rule is printed.
+	// E2B takes at most 20 in a rule, with names of up to 64 and values of up to 2,048
+	// characters.
 	Headers map[string]string
 }
 
@@ -63,30 +71,42 @@ func (p EgressProxy) LogValue() slog.Value {
 }
 
 // EgressProxy is a SOCKS5 proxy for outgoing connections.
+//
+// See https://e2b.dev/docs/sandbox/internet-access.
 type EgressProxy struct {
 	Address  string // host:port
-	Username string
-	Password Token // never shown by Info
+	Username string // "": the proxy asks for none
+	Password Token  // never shown by Info
 }
 
 // IAMToken is a token for the sandbox's identity, which the proxy makes anew for
 // each request whose rule names it.
+//
+// See https://e2b.dev/docs/sandbox/internet-access.
 type IAMToken struct {
-	Audience string
+	Audience string // whom the token is for; required
 	Type     string // "" means "JWT-SVID", the only one that there is
 }
 
 // IAMPlaceholder is what stands in a rule's header for the token that
-// CreateOptions.IAM has under a name.
+// CreateOptions.IAM has under a name. Create refuses a name that IAM does not have,
+// with ErrInvalidArgument.
+//
+// See https://e2b.dev/docs/sandbox/internet-access.
 func IAMPlaceholder(name string) string { return iamPrefix + name + "}" }
 
 // SecretPlaceholder is what stands in a rule's header for the current value of a
-// secret: see Client.CreateSecret.
+// secret: see Client.CreateSecret. This SDK does not check whether there is one.
+//
+// See https://e2b.dev/docs/sandbox/internet-access.
 func SecretPlaceholder(name string) string { return "${e2b.secrets." + name + "}" }
 
 const iamPrefix = "${e2b.identity.tokens."
 
-// SetNetworkOptions says what else SetNetwork sets.
+// SetNetworkOptions says what else SetNetwork sets. The zero value lets the sandbox
+// reach the internet.
+//
+// See https://e2b.dev/docs/sandbox/internet-access.
 type SetNetworkOptions struct {
 	NoInternet bool // cut the sandbox off from the internet
 }
@@ -105,7 +125,8 @@ var (
 //
 // Errors: ErrInvalidArgument, ErrSandboxNotRunning (also paused),
 // ErrSandboxNotFound, ErrConflict (the sandbox is changing its state),
-// ErrUnauthenticated, ErrRateLimited, ErrNotSupported.
+// ErrUnauthenticated, ErrForbidden (the team is blocked, or may not use a proxy),
+// ErrRateLimited, ErrNotSupported.
 //
 // See https://e2b.dev/docs/sandbox/internet-access.
 func (s *Sandbox) SetNetwork(ctx context.Context, n *Network, opts *SetNetworkOptions) error {
@@ -129,8 +150,8 @@ func (s *Sandbox) SetNetwork(ctx context.Context, n *Network, opts *SetNetworkOp
 }
 
 // UpdateNetwork changes the rules for the outgoing traffic of a running sandbox:
-// change gets what is in force now and changes that. It makes two requests; a
-// change that somebody else makes between them is lost.
+// change gets what is in force now and changes that. It makes two requests, both
+// bounded by ctx; a change that somebody else makes between them is lost.
 //
 // The password of EgressProxy cannot be read back: change must set it again, or
 // take the proxy away, or UpdateNetwork is refused. Whether the sandbox may reach

@@ -25,8 +25,9 @@ var opPause = operation{name: "pause", notFound: ErrSandboxNotFound}
 // pause that has begun may go on after it.
 //
 // Errors: ErrInvalidArgument, ErrSandboxNotFound, ErrConflict,
-// ErrUnauthenticated, ErrRateLimited. After another failure ask Info: when the
-// server itself failed at the pause, the sandbox is gone.
+// ErrUnauthenticated, ErrForbidden (the team is blocked), ErrRateLimited. After
+// another failure ask Info: when the server itself failed at the pause, the
+// sandbox is gone.
 //
 // See https://e2b.dev/docs/sandbox/persistence.
 func (c *Client) Pause(ctx context.Context, id string, opts *PauseOptions) (bool, error) {
@@ -42,9 +43,11 @@ func (c *Client) Pause(ctx context.Context, id string, opts *PauseOptions) (bool
 	return paused, controlError(ctx, opPause, id, err)
 }
 
-// Pause is Client.Pause for this sandbox. The handle's own streams end first,
-// with ErrSandboxNotRunning; the commands behind them are paused with the rest
-// and go on after Connect, where Commands.List finds them.
+// Pause is Client.Pause for this sandbox, with the same errors. The handle's own
+// streams end first, with ErrSandboxNotRunning; the commands behind them are paused
+// with the rest and go on after Connect, where Commands.List finds them.
+//
+// See https://e2b.dev/docs/sandbox/persistence.
 func (s *Sandbox) Pause(ctx context.Context, opts *PauseOptions) (bool, error) {
 	if ctx.Err() == nil {
 		s.cut()
@@ -53,7 +56,9 @@ func (s *Sandbox) Pause(ctx context.Context, opts *PauseOptions) (bool, error) {
 }
 
 // BetaPause is Pause with files and memory kept, under the name that E2B's
-// tutorials use. Its errors are those of Pause.
+// tutorials use.
+//
+// Errors: as Pause.
 //
 // See https://e2b.dev/docs/sandbox/persistence.
 func (c *Client) BetaPause(ctx context.Context, id string) (bool, error) {
@@ -61,7 +66,9 @@ func (c *Client) BetaPause(ctx context.Context, id string) (bool, error) {
 }
 
 // BetaPause is Pause with files and memory kept, under the name that E2B's
-// tutorials use. Its errors are those of Pause.
+// tutorials use.
+//
+// Errors: as Pause.
 //
 // See https://e2b.dev/docs/sandbox/persistence.
 func (s *Sandbox) BetaPause(ctx context.Context) (bool, error) { return s.Pause(ctx, nil) }

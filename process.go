@@ -221,6 +221,8 @@ func (p *Process) PID() int { return p.pid }
 //
 // Errors: *ExitError, ErrCommandTimeout, ErrSandboxNotRunning,
 // ErrStreamInterrupted, ErrClosed.
+//
+// See https://e2b.dev/docs/commands/background.
 func (p *Process) Wait(ctx context.Context) (*Result, error) {
 	select {
 	case <-p.done:
@@ -289,6 +291,8 @@ func (p *Process) Signal(ctx context.Context, sig Signal) error {
 // the command had ended. Wait then tells the end.
 //
 // Errors: as Signal, except ErrProcessNotFound.
+//
+// See https://e2b.dev/docs/commands.
 func (p *Process) Kill(ctx context.Context) (bool, error) {
 	if p.over() {
 		return false, nil

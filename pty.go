@@ -10,6 +10,8 @@ import (
 )
 
 // PTY starts terminals in a sandbox. It is safe for concurrent use.
+//
+// See https://e2b.dev/docs/sandbox/pty.
 type PTY struct{ s *Sandbox }
 
 // TerminalOptions describes a terminal. The zero value is a login shell of the
@@ -88,6 +90,8 @@ func (t *PTY) Start(ctx context.Context, opts *TerminalOptions) (*Terminal, erro
 // now on can be read.
 //
 // Errors: ErrProcessNotFound, ErrSandboxNotRunning, ErrInvalidArgument.
+//
+// See https://e2b.dev/docs/sandbox/pty.
 func (t *PTY) Attach(ctx context.Context, pid int) (*Terminal, error) {
 	term := t.newTerminal(&RunOptions{})
 	if err := term.p.attach(ctx, pid); err != nil {
@@ -149,6 +153,8 @@ func (t *Terminal) Write(b []byte) (int, error) {
 // Resize changes the size of the terminal; its programs get SIGWINCH.
 //
 // Errors: ErrInvalidArgument, ErrProcessNotFound, ErrSandboxNotRunning.
+//
+// See https://e2b.dev/docs/sandbox/pty.
 func (t *Terminal) Resize(ctx context.Context, cols, rows int) error {
 	if err := checkSize(opResize, cols, rows); err != nil {
 		return err
@@ -162,6 +168,10 @@ func (t *Terminal) Resize(ctx context.Context, cols, rows int) error {
 
 // Kill sends SIGKILL to the shell; what it runs gets SIGHUP. It returns false
 // when the shell had ended.
+//
+// Errors: as Process.Kill.
+//
+// See https://e2b.dev/docs/sandbox/pty.
 func (t *Terminal) Kill(ctx context.Context) (bool, error) { return t.p.Kill(ctx) }
 
 // Wait waits for the shell's end and returns its exit code, -1 with an
@@ -169,6 +179,8 @@ func (t *Terminal) Kill(ctx context.Context) (bool, error) { return t.p.Kill(ctx
 // the wait alone.
 //
 // Errors: *ExitError, ErrClosed, ErrSandboxNotRunning, ErrStreamInterrupted.
+//
+// See https://e2b.dev/docs/sandbox/pty.
 func (t *Terminal) Wait(ctx context.Context) (int, error) {
 	res, err := t.p.Wait(ctx)
 	if res == nil {

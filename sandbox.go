@@ -96,7 +96,7 @@ type CreateOptions struct {
 	// volume. See CreateVolume.
 	Volumes map[string]string
 	// IAM are the workload tokens that Network.Rules may name, by IAMPlaceholder. E2B
-	// turns them on per team.
+	// turns them on per team, and takes at most 5.
 	IAM map[string]IAMToken
 	// MCP configures the gateway to Model Context Protocol servers, by the names of
 	// these, which is then started in the sandbox: see Sandbox.MCPURL. The default
@@ -441,8 +441,10 @@ func (c *Client) Kill(ctx context.Context, id string) (bool, error) {
 	return killed, controlError(ctx, opKill, id, err)
 }
 
-// Kill is Client.Kill for this sandbox. The handle's own streams end first, with
-// ErrSandboxNotRunning.
+// Kill is Client.Kill for this sandbox, with the same errors. The handle's own
+// streams end first, with ErrSandboxNotRunning.
+//
+// See https://e2b.dev/docs/sandbox.
 func (s *Sandbox) Kill(ctx context.Context) (bool, error) {
 	if ctx.Err() == nil {
 		s.cut()
@@ -456,7 +458,8 @@ func (s *Sandbox) Kill(ctx context.Context) (bool, error) {
 //
 // Errors: ErrInvalidArgument (also for d ≤ 0: use Kill or Pause),
 // ErrSandboxNotFound, ErrSandboxNotRunning (it is paused; APIError.State says
-// so), ErrConflict.
+// so), ErrConflict, ErrUnauthenticated, ErrForbidden (the team is blocked),
+// ErrRateLimited.
 //
 // See https://e2b.dev/docs/sandbox.
 func (c *Client) SetTimeout(ctx context.Context, id string, d time.Duration) error {
@@ -494,7 +497,9 @@ func (c *Client) pausedOrGone(ctx context.Context, err error, id string) error {
 	return &out
 }
 
-// SetTimeout is Client.SetTimeout for this sandbox.
+// SetTimeout is Client.SetTimeout for this sandbox, with the same errors.
+//
+// See https://e2b.dev/docs/sandbox.
 func (s *Sandbox) SetTimeout(ctx context.Context, d time.Duration) error {
 	return s.client.SetTimeout(ctx, s.id, d)
 }
@@ -503,8 +508,8 @@ func (s *Sandbox) SetTimeout(ctx context.Context, d time.Duration) error {
 // a life, as SetTimeout does. Whole seconds go out, rounded up, at most an hour;
 // the server makes less than 15 s into 15 s.
 //
-// Errors: ErrInvalidArgument (also for d ≤ 0 and for more than an hour), and as
-// SetTimeout.
+// Errors: ErrInvalidArgument (also for d ≤ 0 and for more than an hour),
+// ErrNotSupported, and as SetTimeout.
 //
 // See https://e2b.dev/docs/sandbox.
 func (c *Client) Refresh(ctx context.Context, id string, d time.Duration) error {
@@ -519,7 +524,9 @@ func (c *Client) Refresh(ctx context.Context, id string, d time.Duration) error 
 	return c.pausedOrGone(ctx, err, id)
 }
 
-// Refresh is Client.Refresh for this sandbox.
+// Refresh is Client.Refresh for this sandbox, with the same errors.
+//
+// See https://e2b.dev/docs/sandbox.
 func (s *Sandbox) Refresh(ctx context.Context, d time.Duration) error {
 	return s.client.Refresh(ctx, s.id, d)
 }
@@ -542,7 +549,9 @@ func (c *Client) Info(ctx context.Context, id string) (*SandboxInfo, error) {
 	return &info, nil
 }
 
-// Info is Client.Info for this sandbox.
+// Info is Client.Info for this sandbox, with the same errors.
+//
+// See https://e2b.dev/docs/sandbox.
 func (s *Sandbox) Info(ctx context.Context) (*SandboxInfo, error) { return s.client.Info(ctx, s.id) }
 
 // IsRunning reports whether a sandbox runs; a paused one and one that does not
@@ -560,7 +569,9 @@ func (c *Client) IsRunning(ctx context.Context, id string) (bool, error) {
 	return err == nil && info.State == StateRunning, err
 }
 
-// IsRunning is Client.IsRunning for this sandbox.
+// IsRunning is Client.IsRunning for this sandbox, with the same errors.
+//
+// See https://e2b.dev/docs/sandbox.
 func (s *Sandbox) IsRunning(ctx context.Context) (bool, error) {
 	return s.client.IsRunning(ctx, s.id)
 }

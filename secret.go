@@ -12,6 +12,8 @@ import (
 
 // A Secret is what can be known of a secret that is kept at E2B: all but its value,
 // which no call returns.
+//
+// See https://e2b.dev/docs/api-reference.
 type Secret struct {
 	ID        string
 	Name      string // in lower case
@@ -29,17 +31,22 @@ func secretOf(s *controlapi.Secret) Secret {
 }
 
 // SecretOptions is what can be told of a secret besides its value.
+//
+// See https://e2b.dev/docs/api-reference.
 type SecretOptions struct {
 	// Metadata is shown by Secret: at most 32 entries, keys of at most 128 bytes,
-	// values of 1,024, in all 8,192. For UpdateSecret nil keeps what there is, and
+	// values of 1,024, all together of 8,192. For UpdateSecret nil keeps what there is, and
 	// an empty map clears it.
 	Metadata map[string]string
 }
 
-// SecretListOptions says where a list of secrets begins.
+// SecretListOptions says where a list of secrets begins. The zero value begins with
+// the first.
+//
+// See https://e2b.dev/docs/api-reference.
 type SecretListOptions struct {
 	PageSize  int    // 1 to 100; 0 means 100
-	PageToken string // Page.NextToken of the page before
+	PageToken string // Page.NextToken of the page before; "": the first page
 }
 
 var (

@@ -8,7 +8,10 @@ import (
 	"github.com/seed-09a7379d/e2b-go/internal/controlapi"
 )
 
-// SnapshotOptions says how to make a snapshot.
+// SnapshotOptions says how to make a snapshot. The zero value makes one of files
+// and memory, without a name.
+//
+// See https://e2b.dev/docs/sandbox/snapshots.
 type SnapshotOptions struct {
 	// Name is how it can be found: "name", "name:tag" or "team/name:tag", with the
 	// slug of the key's own team. A name that there is already gets the new
@@ -19,7 +22,10 @@ type SnapshotOptions struct {
 	FilesystemOnly bool
 }
 
-// Snapshot is a state of a sandbox that was kept. It outlives the sandbox.
+// Snapshot is a state of a sandbox that was kept. It outlives the sandbox, and
+// stays until DeleteSnapshot.
+//
+// See https://e2b.dev/docs/sandbox/snapshots.
 type Snapshot struct {
 	// ID always ends in a :tag. It is what CreateOptions.Template and
 	// DeleteSnapshot take: "team/name:tag" for one with a name.
@@ -50,8 +56,9 @@ var (
 // Errors: ErrInvalidArgument, ErrSandboxNotFound, ErrSandboxNotRunning (it is
 // paused; APIError.State says so), ErrConflict (it is being paused, killed,
 // snapshotted or forked), ErrServiceBusy, ErrOutcomeUnknown, ErrNotSupported,
-// ErrUnauthenticated, ErrRateLimited. After another failure ask Info: when the
-// server itself failed at the snapshot, the sandbox is gone.
+// ErrUnauthenticated, ErrForbidden (the team is blocked), ErrRateLimited. After
+// another failure ask Info: when the server itself failed at the snapshot, the
+// sandbox is gone.
 //
 // See https://e2b.dev/docs/sandbox/snapshots.
 func (c *Client) Snapshot(ctx context.Context, sandbox string, opts *SnapshotOptions) (*Snapshot, error) {
@@ -76,18 +83,22 @@ func (c *Client) Snapshot(ctx context.Context, sandbox string, opts *SnapshotOpt
 	return &Snapshot{ID: s.SnapshotID, Names: s.Names}, nil
 }
 
-// Snapshot is Client.Snapshot for this sandbox.
+// Snapshot is Client.Snapshot for this sandbox, with the same errors.
+//
+// See https://e2b.dev/docs/sandbox/snapshots.
 func (s *Sandbox) Snapshot(ctx context.Context, opts *SnapshotOptions) (*Snapshot, error) {
 	return s.client.Snapshot(ctx, s.id, opts)
 }
 
 // SnapshotListOptions selects snapshots. The zero value lists all that the key's
 // team has, the newest first.
+//
+// See https://e2b.dev/docs/sandbox/snapshots.
 type SnapshotListOptions struct {
-	SandboxID string // of the sandbox that they were made of
-	Name      string // "name", "team/name" or an ID, each also with a :tag
+	SandboxID string // of the sandbox that they were made of; "": of any
+	Name      string // "name", "team/name" or an ID, each also with a :tag; "": any
 	PageSize  int    // 1 to 100; 0 means 100
-	PageToken string // Page.NextToken of the page before
+	PageToken string // Page.NextToken of the page before; "": the first page
 }
 
 // SnapshotsPage returns one page of snapshots. Each is there once, with the
@@ -131,8 +142,10 @@ func (c *Client) Snapshots(ctx context.Context, opts *SnapshotListOptions) iter.
 	})
 }
 
-// Snapshots is Client.Snapshots for those that were made of this sandbox;
-// opts.SandboxID is not looked at.
+// Snapshots is Client.Snapshots for those that were made of this sandbox, with the
+// same errors; opts.SandboxID is not looked at.
+//
+// See https://e2b.dev/docs/sandbox/snapshots.
 func (s *Sandbox) Snapshots(ctx context.Context, opts *SnapshotListOptions) iter.Seq2[Snapshot, error] {
 	var o SnapshotListOptions
 	if opts != nil {

@@ -45,6 +45,8 @@ func (s *Sandbox) DownloadURL(path string, opts *URLOptions) (string, error) {
 // request, without a token: as a form with one part named "file", or as the raw
 // body with the type application/octet-stream. It is otherwise as DownloadURL.
 //
+// Errors: as DownloadURL.
+//
 // See https://e2b.dev/docs/filesystem/upload.
 func (s *Sandbox) UploadURL(path string, opts *URLOptions) (string, error) {
 	return s.fileURL("write", path, opts)

@@ -19,15 +19,19 @@ import (
 //
 // Experimental: nothing of this service could be recorded. Routes and fields are
 // those of E2B's JavaScript SDK, and the emulator does not have it.
+//
+// See https://e2b.dev/docs/volumes.
 type VolumeFiles struct {
 	c   *Client
 	api *volumeapi.Client
 }
 
 // VolumeEntry is a file, directory or link in a volume.
+//
+// See https://e2b.dev/docs/volumes.
 type VolumeEntry struct {
 	Name, Path string
-	Size       int64
+	Size       int64       // in bytes
 	Mode       fs.FileMode // permissions and type; fs.ModeIrregular where that is not known
 	UID, GID   int
 	ModTime    time.Time
@@ -38,8 +42,10 @@ type VolumeEntry struct {
 
 // VolumeWriteOptions says who owns what is written, and with which permissions.
 // What is nil is left to the service.
+//
+// See https://e2b.dev/docs/volumes.
 type VolumeWriteOptions struct {
-	UID, GID *uint32
+	UID, GID *uint32      // numbers of the owner and the group
 	Mode     *fs.FileMode // permissions alone
 	Parents  bool         // make the directories above, too
 }
@@ -79,11 +85,13 @@ func (c *Client) VolumeFiles(v *Volume) (*VolumeFiles, error) {
 	return &VolumeFiles{c, &volumeapi.Client{Base: base, Transport: c.main, VolumeID: v.ID, Token: v.Token.Reveal(), UserAgent: c.userAgent}}, nil
 }
 
-// List describes what is below a directory, depth levels deep; 0 means 1.
+// List describes what is below a directory, depth levels deep; 0 means 1. The order
+// is the service's.
 //
-// Errors, of all calls of VolumeFiles and in an *fs.PathError: fs.ErrNotExist,
-// ErrInvalidArgument, ErrUnauthenticated (also a token that has expired),
-// ErrForbidden, ErrRateLimited, ErrServiceBusy, ErrRequestTimeout, ErrNotSupported.
+// Errors, of all calls of VolumeFiles and, once a request was made, in an
+// *fs.PathError: fs.ErrNotExist, ErrInvalidArgument, ErrUnauthenticated (also a token
+// that has expired), ErrForbidden, ErrRateLimited, ErrServiceBusy, ErrRequestTimeout
+// (nothing moved for that long), ErrNotSupported.
 //
 // See https://e2b.dev/docs/volumes.
 func (f *VolumeFiles) List(ctx context.Context, path string, depth int) ([]VolumeEntry, error) {
@@ -106,12 +114,20 @@ func (f *VolumeFiles) List(ctx context.Context, path string, depth int) ([]Volum
 }
 
 // Stat describes a file, directory or link.
+//
+// Errors: as List.
+//
+// See https://e2b.dev/docs/volumes.
 func (f *VolumeFiles) Stat(ctx context.Context, path string) (*VolumeEntry, error) {
 	return f.entry(ctx, opVolumeStat, path, func(ctx context.Context) (*volumeapi.Entry, error) { return f.api.Stat(ctx, path) })
 }
 
 // Open opens a file for reading as it comes. ctx bounds the reading too. The caller
 // must Close it. A download that breaks is not resumed.
+//
+// Errors: as List, and ErrStreamInterrupted from the reading.
+//
+// See https://e2b.dev/docs/volumes.
 func (f *VolumeFiles) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	if err := checkFile(opVolumeRead, path, ""); err != nil {
 		return nil, err
@@ -127,7 +143,11 @@ func (f *VolumeFiles) Open(ctx context.Context, path string) (io.ReadCloser, err
 	return &volumeReader{f: f, path: path, caller: ctx, ctx: bound, idle: idle, body: body, r: idle.FromWire(body)}, nil
 }
 
-// Read returns the contents of a file.
+// Read returns the contents of a file. ctx bounds everything.
+//
+// Errors: as Open.
+//
+// See https://e2b.dev/docs/volumes.
 func (f *VolumeFiles) Read(ctx context.Context, path string) ([]byte, error) {
 	r, err := f.Open(ctx, path)
 	if err != nil {
@@ -137,14 +157,23 @@ func (f *VolumeFiles) Read(ctx context.Context, path string) ([]byte, error) {
 	return readAll(r, -1)
 }
 
-// Write writes a file, replacing what is there. opts may be nil.
+// Write writes a file, replacing what is there. ctx bounds everything. opts may be
+// nil. data is not changed, and not kept.
+//
+// Errors: as List, and ErrNoSpace.
+//
+// See https://e2b.dev/docs/volumes.
 func (f *VolumeFiles) Write(ctx context.Context, path string, data []byte, opts *VolumeWriteOptions) (*VolumeEntry, error) {
 	return f.WriteFrom(ctx, path, bytes.NewReader(data), opts)
 }
 
 // WriteFrom writes what r gives, up to its end, without keeping it in memory. A
 // Read that blocks does not keep WriteFrom from ending with ctx; r is then in use
-// until that Read returns.
+// until that Read returns. opts may be nil.
+//
+// Errors: as Write, and those of r.
+//
+// See https://e2b.dev/docs/volumes.
 func (f *VolumeFiles) WriteFrom(ctx context.Context, path string, r io.Reader, opts *VolumeWriteOptions) (*VolumeEntry, error) {
 	if r == nil {
 		return nil, invalid(opVolumeWrite.name, "r", "is nil")
@@ -164,6 +193,10 @@ func (f *VolumeFiles) WriteFrom(ctx context.Context, path string, r io.Reader, o
 }
 
 // MakeDir makes a directory. opts may be nil.
+//
+// Errors: as List, and ErrNoSpace.
+//
+// See https://e2b.dev/docs/volumes.
 func (f *VolumeFiles) MakeDir(ctx context.Context, path string, opts *VolumeWriteOptions) (*VolumeEntry, error) {
 	return f.entry(ctx, opVolumeMkdir, path, func(ctx context.Context) (*volumeapi.Entry, error) {
 		return f.api.MakeDir(ctx, path, opts.owner(), opts != nil && opts.Parents)
@@ -172,6 +205,10 @@ func (f *VolumeFiles) MakeDir(ctx context.Context, path string, opts *VolumeWrit
 
 // Change changes the owner and the permissions of a file or directory; what is nil
 // in opts stays. Parents means nothing here.
+//
+// Errors: as List.
+//
+// See https://e2b.dev/docs/volumes.
 func (f *VolumeFiles) Change(ctx context.Context, path string, opts *VolumeWriteOptions) (*VolumeEntry, error) {
 	return f.entry(ctx, opVolumeChange, path, func(ctx context.Context) (*volumeapi.Entry, error) {
 		return f.api.Change(ctx, path, opts.owner())
@@ -179,6 +216,10 @@ func (f *VolumeFiles) Change(ctx context.Context, path string, opts *VolumeWrite
 }
 
 // Remove removes a file or directory.
+//
+// Errors: as List.
+//
+// See https://e2b.dev/docs/volumes.
 func (f *VolumeFiles) Remove(ctx context.Context, path string) error {
 	return f.call(ctx, opVolumeRemove, path, func(ctx context.Context) error { return f.api.Remove(ctx, path) })
 }

@@ -304,6 +304,8 @@ func (w *Watcher) wake() {
 // that the directory was removed or renamed; ErrStreamInterrupted, also when
 // events were lost or a name in the directory is not UTF-8; ErrSandboxNotRunning;
 // ErrClosed after Close and for a second range; ErrRequestTimeout (polling).
+//
+// See https://e2b.dev/docs/filesystem/watch.
 func (w *Watcher) Events(ctx context.Context) iter.Seq2[FileEvent, error] {
 	return func(yield func(FileEvent, error) bool) {
 		if err := w.take(); err != nil {
