@@ -48,7 +48,8 @@ var (
 	// snapshot, a volume, a secret, a code context.
 	ErrNotFound = errors.New("not found")
 	// ErrConflict means that the sandbox was changing its state, and went on doing
-	// so through all repeats (status 409), or that a snapshot is in use.
+	// so through all repeats (status 409), that a snapshot is in use, or that a secret
+	// cannot be changed or its name is taken.
 	ErrConflict = errors.New("conflict")
 	// ErrRateLimited means that there were too many requests, or too many of
 	// something (status 429).
@@ -66,9 +67,9 @@ var (
 	ErrCommandTimeout = errors.New("command timeout")
 	// ErrStreamInterrupted means that a stream ended before what it carries did.
 	ErrStreamInterrupted = errors.New("stream interrupted")
-	// ErrOutcomeUnknown means that the answer to a create, fork or snapshot was
-	// lost: what it makes may exist. The error matches its cause too, and is an
-	// *OutcomeUnknownError.
+	// ErrOutcomeUnknown means that the answer to a call that makes something was lost:
+	// a sandbox, a snapshot, a volume or a secret may exist. The error matches its cause
+	// too, and is an *OutcomeUnknownError.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrInterpreter means that the code interpreter failed, not the code: its
 	// kernel died or was restarted.
@@ -133,8 +134,8 @@ func (e *APIError) Error() string {
 // Unwrap returns the kinds of the error.
 func (e *APIError) Unwrap() []error { return e.kinds }
 
-// OutcomeUnknownError says that a create, fork or snapshot may have made
-// something without our learning of it. It matches ErrOutcomeUnknown and whatever
+// OutcomeUnknownError says that a call may have made a sandbox, a snapshot, a volume
+// or a secret without our learning of it. It matches ErrOutcomeUnknown and whatever
 // Err matches.
 type OutcomeUnknownError struct {
 	// CreateToken is the value of the metadata key e2b_go_create_token of the
