@@ -86,6 +86,7 @@ func TestKeepState(t *testing.T) {
 		info, list := k.info(id), k.must(200, ownKey, "GET", "/snapshots", "")
 		k.kill(k.create(ownKey, plain))
 		k.api.Advance(5 * time.Second)
+		volume = k.must(200, ownKey, "GET", "/volumes/"+volume.field(t, "volumeID"), "") // its token has the time
 		before := k.api.Statuses()
 		require.NotContains(t, string(k.state), "hidden")
 
