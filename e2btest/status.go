@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -106,6 +107,16 @@ func (r *statusRow) Created() string { return r.CreatedAt.Local().Format(time.Da
 // BilledTime is Billed for people.
 func (r *statusRow) BilledTime() string { return r.Billed.Round(time.Second).String() }
 
+// Programs are what the processes run, without arguments, which may hold secrets.
+func (r *statusRow) Programs() []string {
+	list := make([]string, 0, len(r.Processes))
+	for _, p := range r.Processes {
+		program, _, _ := strings.Cut(p.Command, " ")
+		list = append(list, fmt.Sprintf("%d %s", p.PID, path.Base(program)))
+	}
+	return list
+}
+
 // statusOf puts the newest sandboxes first, and after them those that are gone.
 func (s *Server) statusOf(sandboxes []SandboxStatus) *statusView {
 	v := &statusView{Style: statusStyle}
@@ -171,12 +182,12 @@ var statusPage = template.Must(template.New("status").Parse(`<!DOCTYPE html>
 {{- if .Rows}}
 <table>
 <thead><tr><th>ID</th><th>State</th><th>Template</th><th>Created</th><th>End</th><th class="number">Billed</th>
-<th class="number">Requests</th><th>Metadata</th></tr></thead>
+<th class="number">Requests</th><th>Processes</th><th>Metadata</th></tr></thead>
 <tbody>
 {{- range .Rows}}
 <tr id="{{.ID}}" class="{{.State}}"><td><code>{{.ID}}</code></td><td>{{.State}}</td><td>{{or .TemplateName .Template}}</td>
 <td>{{.Created}}</td><td>{{.EndLabel}} {{.End}}</td><td class="number">{{.BilledTime}}</td><td class="number">{{.Open}}</td>
-<td>{{range .Metadata}}<code>{{.}}</code><br>{{end}}</td></tr>
+<td>{{range .Programs}}<code>{{.}}</code><br>{{end}}</td><td>{{range .Metadata}}<code>{{.}}</code><br>{{end}}</td></tr>
 {{- end}}
 </tbody>
 </table>

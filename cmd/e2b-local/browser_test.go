@@ -5,7 +5,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"html"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -89,6 +91,13 @@ func TestStatusPageInABrowser(t *testing.T) {
 	require.NoError(t, err)
 	info, err := running.Info(t.Context())
 	require.NoError(t, err)
+	out, to := io.Pipe()
+	command, err := running.Commands.Start(t.Context(), "exec cat - /secret", &e2b.RunOptions{KeepStdin: true, Stdout: to})
+	require.NoError(t, err)
+	_, err = command.Write([]byte("x"))
+	require.NoError(t, err)
+	_, err = out.Read(make([]byte, 1)) // so it is cat by now
+	require.NoError(t, err)
 
 	page := show(t, chromium, s.env["E2B_API_URL"])
 	require.Contains(t, page, "1 running, 1 paused, 1 gone")
@@ -99,6 +108,7 @@ func TestStatusPageInABrowser(t *testing.T) {
 		require.Equal(t, want, at(running.ID(), column))
 	}
 	require.Equal(t, "ends at "+info.EndAt.Local().Format(time.DateTime), at(running.ID(), 4))
+	require.Equal(t, fmt.Sprintf("%d cat", command.PID()), at(running.ID(), 7), "without its arguments")
 	require.Contains(t, shown[running.ID()], "note="+nasty, "it is shown and does nothing")
 	require.Equal(t, "paused", at(paused.ID(), 1))
 	require.Equal(t, "code-interpreter", at(paused.ID(), 2))
@@ -106,6 +116,8 @@ func TestStatusPageInABrowser(t *testing.T) {
 	require.Equal(t, "gone", at(killed.ID(), 1))
 	require.NotContains(t, page, "e2b_5ec4e7")
 
+	require.NoError(t, command.Close())
+	require.NoError(t, to.Close())
 	s.end(t, syscall.SIGTERM)
 	require.NotContains(t, s.stderr.String(), "no such route", "the browser asked the API for nothing")
 }
