@@ -22,9 +22,15 @@
 // directory, which [Server.Isolated] tells. Any E2B client in any language can use
 // it: it listens on loopback, and cmd/e2b-local is this package as a program.
 //
-// Faults make it fail as servers and networks do, from a busy server to a stream that
-// breaks off in the middle of a message: see [Fault]. [Server.Requests] has what was asked, and
-// [Server.Sandboxes] all sandboxes with the time that E2B would bill.
+// With [Options].Run or [Options].Code it is scripted instead: Go functions stand in for
+// commands and code, nothing is started, nothing listens, and all of it can be in a
+// bubble of testing/synctest.
+//
+// Faults make it fail as servers, their machines and networks do, from a busy server to a
+// stream that breaks off in the middle of a message: see [Fault]. [Server.Requests] has what was asked, and
+// [Server.Sandboxes] all sandboxes with what runs in them and the time that E2B would
+// bill. With [Options].StateDir the next server goes on with what one has left, without
+// memory. Package conformance holds any server, this one too, against what E2B answers.
 //
 // # Where it differs from E2B
 //
@@ -45,9 +51,11 @@
 //     again, as on E2B, but in its newest state: E2B goes back to the state of the
 //     last pause.
 //   - Rules for outgoing traffic are shown again and have no effect.
-//   - Metrics are made up, the same for each sandbox: what it does has no part in them.
-//     There is a point for each 5 s of its run, fewer where they span an hour. The ID
-//     of the team is local.
+//   - Metrics are what the sandbox's own processes and files use, where the system
+//     tells; on macOS it does not tell of memory, and a scripted server has none. The
+//     totals are fixed, so what is used can exceed them. Time that Advance skips shows
+//     what was measured before it. The ID of the team is local, unless it is one of
+//     [Options].Teams, whose name is its ID.
 //   - The log of a sandbox has its creation, its pauses, its resumes and its end, and
 //     nothing else, all on level info.
 //   - Volumes are directories that isolated sandboxes share. Others are shown them and
@@ -59,6 +67,11 @@
 //     absolute one still leads to the files of the other sandbox.
 //   - Routes for builds of templates are missing. They answer as unknown routes do, and
 //     the log names them.
-//   - There are no rate limits, only the quota of running sandboxes.
+//   - Rate limits are none but those of [Options].RateLimits. A machine that is full says
+//     so at once, where E2B tries for 70 s.
+//   - URLs that expire do so by the server's clock; the SDK signs them by that of this
+//     machine, so after Advance a short one has expired when it is made.
+//   - Commands of a scripted server get their input at once and as it is, also from a
+//     terminal. While their sandbox is paused they go on until they read or write.
 //   - The page that browsers see instead of a JSON error is a plain one.
 package e2btest
