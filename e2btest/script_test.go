@@ -138,7 +138,7 @@ func TestScriptedCommand(t *testing.T) {
 
 func TestScriptedSignals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, client := scripted(t, map[string]func(context.Context, *e2btest.Command) int{"serve": untilDone})
+		server, client := scripted(t, map[string]func(context.Context, *e2btest.Command) int{"serve": untilDone})
 		sbx := createFrom(t, client, "base")
 		for _, end := range []struct {
 			by     func(context.Context, *e2b.Process) error
@@ -155,6 +155,7 @@ func TestScriptedSignals(t *testing.T) {
 			list, err := sbx.Commands.List(t.Context())
 			require.NoError(t, err)
 			require.Len(t, list, 1)
+			require.Equal(t, []e2btest.Process{{PID: p.PID(), Command: "/bin/bash -l -c serve"}}, server.Sandboxes()[0].Processes)
 			synctest.Wait()
 			require.NoError(t, end.by(t.Context(), p))
 			_, err = p.Wait(t.Context())

@@ -7,12 +7,14 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/creack/pty"
 
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
 	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/process"
 )
 
@@ -244,6 +246,18 @@ func (s *Server) adopt(c *command) {
 		close(c.done)
 		s.log.Debug("command ended", "pid", c.pid, "status", end.GetEnd().GetStatus())
 	}()
+}
+
+// Processes returns the commands that run, by their pid.
+func (s *Server) Processes() []node.Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]node.Process, 0, len(s.procs.live))
+	for _, pid := range slices.Sorted(maps.Keys(s.procs.live)) {
+		config := s.procs.live[pid].req.GetProcess()
+		list = append(list, node.Process{PID: int(pid), Command: strings.Join(append([]string{config.GetCmd()}, config.GetArgs()...), " ")})
+	}
+	return list
 }
 
 // retire moves c from the live commands to the ended ones.

@@ -102,16 +102,21 @@ func (p *script) run() *process.ProcessEvent {
 		defer close(p.returned)
 		p.returned <- p.srv.cfg.Script(p.ctx, p.inv)
 	})
+	code, ok := 0, true
+	select {
+	case code, ok = <-p.returned:
+	case <-p.killed:
+	}
+	if !ok { // it ended by runtime.Goexit, as t.FailNow does
+		code = 1
+	}
 	end := &process.ProcessEvent_EndEvent{}
 	select {
-	case code, ok := <-p.returned:
-		if !ok { // by runtime.Goexit, as t.FailNow does
-			code = 1
-		}
-		code &= 0xff
-		end.ExitCode, end.Exited, end.Status = int32(code), true, fmt.Sprintf("exit status %d", code)
 	case <-p.killed:
 		end.ExitCode, end.Status = -1, "signal: killed"
+	default:
+		code &= 0xff
+		end.ExitCode, end.Exited, end.Status = int32(code), true, fmt.Sprintf("exit status %d", code)
 	}
 	if end.GetExitCode() != 0 {
 		end.Error = new(end.GetStatus())
@@ -134,8 +139,8 @@ func (p *script) signal(sig syscall.Signal) error {
 		p.stop(node.ErrTerminated)
 	default:
 		p.over = true
+		close(p.killed) // first, so that what it returns then does not count
 		p.stop(node.ErrKilled)
-		close(p.killed)
 	}
 	return nil
 }

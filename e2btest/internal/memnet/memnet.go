@@ -5,7 +5,9 @@ package memnet
 import (
 	"context"
 	"net"
+	"net/http"
 	"sync"
+	"time"
 )
 
 // A Listener accepts the connections that Dial makes.
@@ -56,6 +58,33 @@ func (l *Listener) Done() <-chan struct{} { return l.closed }
 
 // Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return address(l.name) }
+
+// A Server serves HTTP in memory.
+type Server struct {
+	listener *Listener
+	http     *http.Server
+	served   chan struct{} // closed when it serves no longer
+}
+
+// Serve starts a Server, which is to be closed.
+func Serve(name string, handler http.Handler) *Server {
+	s := &Server{Listen(name), &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}, make(chan struct{})}
+	go func() {
+		defer close(s.served)
+		_ = s.http.Serve(s.listener) // until Close
+	}()
+	return s
+}
+
+// Dial connects to the server. After Close it returns net.ErrClosed.
+func (s *Server) Dial(ctx context.Context) (net.Conn, error) { return s.listener.Dial(ctx) }
+
+// Close cuts all connections. It does not wait for handlers. It may be called again.
+func (s *Server) Close() {
+	_ = s.listener.Close() // has no error
+	_ = s.http.Close()     // neither, and the connections are gone anyway
+	<-s.served
+}
 
 type address string
 

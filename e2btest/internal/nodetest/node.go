@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/memnet"
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
 )
 
@@ -52,13 +53,13 @@ type Sandbox struct {
 	node    *Node
 	started time.Time
 
-	mu        sync.Mutex
-	state     string // running, paused or killed
-	busy      Step   // empty: no step is under way
-	memory    bool   // of the last pause
-	boots     int
-	adopted   bool
-	listeners map[int]*listener
+	mu      sync.Mutex
+	state   string // running, paused or killed
+	busy    Step   // empty: no step is under way
+	memory  bool   // of the last pause
+	boots   int
+	adopted bool
+	servers map[int]*memnet.Server
 }
 
 // Start makes a sandbox whose envd answers.
@@ -69,7 +70,7 @@ func (n *Node) Start(ctx context.Context, spec node.Spec) (node.Sandbox, error) 
 	if image, ok := spec.Image.(*Image); ok && !n.hasImage(image) {
 		n.complain("start of %s from an image that was removed", spec.ID)
 	}
-	sb := &Sandbox{Spec: spec, node: n, started: time.Now(), state: "running", boots: 1, listeners: make(map[int]*listener)}
+	sb := &Sandbox{Spec: spec, node: n, started: time.Now(), state: "running", boots: 1, servers: make(map[int]*memnet.Server)}
 	sb.Serve(node.EnvdPort, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/health" {
 			http.NotFound(w, r)
@@ -253,80 +254,43 @@ func (sb *Sandbox) Kill() error {
 func (sb *Sandbox) end() {
 	sb.mu.Lock()
 	sb.state = "killed"
-	listeners := sb.listeners
-	sb.listeners = nil
+	servers := sb.servers
+	sb.servers = nil
 	sb.mu.Unlock()
-	for _, l := range listeners {
-		l.close()
+	for _, s := range servers {
+		s.Close()
 	}
 }
 
 // Serve opens a port with a server behind it, instead of one that was there.
 func (sb *Sandbox) Serve(port int, handler http.Handler) {
-	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
-	l.close = sync.OnceFunc(func() {
-		close(l.closed)
-		_ = server.Close() // the listener has no error, and the connections are gone anyway
-		l.serving.Wait()
-	})
-	l.serving.Go(func() { _ = server.Serve(l) })
+	s := memnet.Serve("sandbox", handler)
 	sb.mu.Lock()
-	old := sb.listeners[port]
-	sb.listeners[port] = l
+	old := sb.servers[port]
+	sb.servers[port] = s
 	sb.mu.Unlock()
 	if old != nil {
-		old.close()
+		old.Close()
 	}
 }
 
 // Dial connects to a port of a running sandbox.
 func (sb *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	sb.mu.Lock()
-	l, state := sb.listeners[port], sb.state
+	s, state := sb.servers[port], sb.state
 	sb.mu.Unlock()
 	switch {
 	case state != "running":
 		return nil, errors.New("nodetest: the sandbox is " + state)
-	case l == nil:
+	case s == nil:
 		return nil, node.ErrPortClosed
 	}
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.closed:
+	c, err := s.Dial(ctx)
+	if errors.Is(err, net.ErrClosed) {
 		return nil, node.ErrPortClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
+	return c, err
 }
-
-// A listener accepts what Dial makes.
-type listener struct {
-	conns   chan net.Conn
-	closed  chan struct{}
-	close   func()
-	serving sync.WaitGroup
-}
-
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *listener) Close() error { return nil } // close does it, and waits
-
-func (l *listener) Addr() net.Addr { return address{} }
-
-type address struct{}
-
-func (address) Network() string { return "memory" }
-func (address) String() string  { return "sandbox" }
 
 var _ node.Meter = (*Sandbox)(nil)
 

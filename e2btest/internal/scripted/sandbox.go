@@ -7,10 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"net"
-	"net/http"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/envd"
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/interp"
@@ -67,15 +64,16 @@ type Sandbox struct {
 type machine struct {
 	envd   *envd.Server
 	interp *interp.Server // nil: there is none
-	dead   chan struct{}  // closed when it ends
 
 	// Guarded by the mutex of the sandbox.
-	ports   map[int]*memnet.Listener
-	servers []*http.Server
-	serving sync.WaitGroup
+	ports   map[int]*memnet.Listener // of commands
+	servers map[int]*memnet.Server   // of its own, once somebody has come
 }
 
-var _ node.Sandbox = (*Sandbox)(nil)
+var (
+	_ node.Sandbox = (*Sandbox)(nil)
+	_ node.Meter   = (*Sandbox)(nil)
+)
 
 // ID returns the ID of the sandbox.
 func (s *Sandbox) ID() string { return s.spec.ID }
@@ -88,11 +86,11 @@ func (s *Sandbox) boot() {
 	opts := s.node.opts
 	env := map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": s.spec.ID, "E2B_TEMPLATE_ID": s.spec.Template}
 	maps.Copy(env, s.spec.Env)
-	m := &machine{dead: make(chan struct{}), ports: make(map[int]*memnet.Listener)}
+	m := &machine{ports: make(map[int]*memnet.Listener), servers: make(map[int]*memnet.Server)}
 	m.envd = envd.New(envd.Config{
 		Users: users, DefaultUser: "user", Env: env, Path: path,
 		AccessToken: s.spec.AccessToken, Version: s.spec.EnvdVersion, Logger: opts.Logger,
-		Memory: s.files,
+		Memory: s.files, Machine: machineOf,
 		Script: func(ctx context.Context, inv *envd.Invocation) int { return s.run(ctx, inv) },
 	})
 	if opts.Code != nil && s.spec.Template != node.BaseTemplate {
@@ -106,6 +104,11 @@ func (s *Sandbox) boot() {
 	s.awake = make(chan struct{})
 	close(s.awake)
 	s.machine, s.running = m, true
+}
+
+// machineOf is what every sandbox is said to have, and does not use.
+func machineOf() envd.Machine {
+	return envd.Machine{CPUs: node.CPUCount, MemoryTotal: node.MemoryMB << 20, DiskTotal: node.DiskMB << 20}
 }
 
 func (s *Sandbox) run(ctx context.Context, inv *envd.Invocation) int {
@@ -139,18 +142,16 @@ func (s *Sandbox) end() {
 	if m == nil {
 		return
 	}
-	close(m.dead)
 	for _, l := range m.ports {
 		_ = l.Close() // has no error
 	}
 	for _, server := range m.servers {
-		_ = server.Close() // the listener has no error, and the connections are gone anyway
+		server.Close()
 	}
 	m.envd.Close()
 	if m.interp != nil {
 		m.interp.Close()
 	}
-	m.serving.Wait()
 }
 
 // Pause implements node.Sandbox. With memory, functions go on until they next read or
@@ -207,6 +208,31 @@ func (s *Sandbox) Kill() error {
 	return nil
 }
 
+// Usage implements node.Meter: functions use nothing.
+func (s *Sandbox) Usage(context.Context) (node.Usage, error) {
+	_, err := s.live()
+	return node.Usage{}, err
+}
+
+// Processes implements node.Meter.
+func (s *Sandbox) Processes(context.Context) ([]node.Process, error) {
+	m, err := s.live()
+	if err != nil {
+		return nil, err
+	}
+	return m.envd.Processes(), nil
+}
+
+// live returns the machine of a running sandbox.
+func (s *Sandbox) live() (*machine, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running {
+		return nil, node.ErrBusy
+	}
+	return s.machine, nil
+}
+
 // Listen opens a port of a running sandbox.
 func (s *Sandbox) Listen(port int) (net.Listener, error) {
 	s.mu.Lock()
@@ -224,7 +250,7 @@ func (s *Sandbox) Listen(port int) (net.Listener, error) {
 	return l, nil
 }
 
-// open says whether somebody listens.
+// open says whether a command listens.
 func (m *machine) open(port int) bool {
 	l := m.ports[port]
 	if l == nil {
@@ -238,27 +264,25 @@ func (m *machine) open(port int) bool {
 	}
 }
 
-// listenerLocked returns who listens on the port, or nil. The servers of the sandbox
-// itself start when they are first needed.
-func (s *Sandbox) listenerLocked(port int) *memnet.Listener {
+// dialLocked returns how to connect to a port, or nil. The servers of the sandbox itself
+// start when they are first needed.
+func (s *Sandbox) dialLocked(port int) func(context.Context) (net.Conn, error) {
 	m := s.machine
 	if m.open(port) {
-		return m.ports[port]
+		return m.ports[port].Dial
 	}
-	var handler http.Handler
+	server := m.servers[port]
 	switch {
+	case server != nil:
 	case port == node.EnvdPort:
-		handler = m.envd
+		server = memnet.Serve("envd", m.envd)
 	case port == node.InterpreterPort && m.interp != nil:
-		handler = m.interp
+		server = memnet.Serve("interpreter", m.interp)
 	default:
 		return nil
 	}
-	l := memnet.Listen("sandbox")
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
-	m.ports[port], m.servers = l, append(slices.Clip(m.servers), server)
-	m.serving.Go(func() { _ = server.Serve(l) })
-	return l
+	m.servers[port] = server
+	return server.Dial
 }
 
 // Dial implements node.Sandbox.
@@ -268,12 +292,12 @@ func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 		s.mu.Unlock()
 		return nil, errNotRunning
 	}
-	l := s.listenerLocked(port)
+	dial := s.dialLocked(port)
 	s.mu.Unlock()
-	if l == nil {
+	if dial == nil {
 		return nil, node.ErrPortClosed
 	}
-	c, err := l.Dial(ctx)
+	c, err := dial(ctx)
 	if errors.Is(err, net.ErrClosed) {
 		return nil, node.ErrPortClosed
 	}
