@@ -52,10 +52,17 @@ func (t *tree) freeze() error {
 	return t.stop()
 }
 
+// requestPatience is how long a process may go on with a request to a disk. It counts as
+// stopped then: it cannot do more, and one that waits for a child of vfork, or for a
+// broken disk, does not leave the kernel.
+const requestPatience = 20 * time.Millisecond
+
 // stop sends each process SIGSTOP until none runs.
 func (t *tree) stop() error {
+	begin := time.Now()
 	signalled := make(map[int]bool)
 	var running int
+	var stopped []int // the pids of the last look, if none of them ran
 	ok := poll(func() (bool, error) {
 		if t.whole {
 			// All at once, so that none can start another in between.
@@ -65,9 +72,12 @@ func (t *tree) stop() error {
 		if err != nil {
 			return false, err
 		}
+		impatient := time.Since(begin) > requestPatience
 		running = 0
-		for _, p := range table {
-			if proctab.Halted(p.PID, t.whole || signalled[p.PID]) {
+		pids := make([]int, len(table))
+		for i, p := range table {
+			pids[i] = p.PID
+			if proctab.Halted(p.PID, impatient && (t.whole || signalled[p.PID])) {
 				continue
 			}
 			running++
@@ -75,7 +85,14 @@ func (t *tree) stop() error {
 				signalled[p.PID] = true
 			}
 		}
-		return running == 0, nil
+		if running > 0 {
+			stopped = nil
+			return false, nil
+		}
+		// One that stopped during the look may have started another that it did not see.
+		again := stopped != nil && slices.Equal(stopped, pids)
+		stopped = pids
+		return again, nil
 	})
 	if ok != nil {
 		return fmt.Errorf("stop %d processes: %w", running, ok)
