@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the official JavaScript SDK against cmd/e2b-local, then stops the
+# Runs the official JavaScript SDKs against cmd/e2b-local, then stops the
 # emulator and sees that it ends well and leaves no process behind.
 set -euo pipefail
 
@@ -37,14 +37,14 @@ trap cleanup EXIT
 (cd "$root" && go build -o "$tmp/e2b-local" ./cmd/e2b-local)
 
 # Outside the repository, since the go command would walk into node_modules.
-cp "$here/package.json" "$here/interop.mjs" "$tmp/"
+cp "$here/package.json" "$here"/*.mjs "$tmp/"
 for try in 1 2 3; do
   (cd "$tmp" && npm install --no-package-lock --no-audit --no-fund --ignore-scripts --loglevel=error) && break
   [[ $try -lt 3 ]] || unable "npm could not install the SDK"
   sleep 5
 done
-for name in e2b-v1 e2b-newest; do
-  echo "$name is e2b $(node -p "require('$tmp/node_modules/$name/package.json').version")"
+for name in e2b-pinned code-pinned e2b @e2b/code-interpreter; do
+  echo "$name is version $(node -p "require('$tmp/node_modules/$name/package.json').version")"
 done
 
 "$tmp/e2b-local" >"$tmp/env" 2>"$tmp/log" &
