@@ -5,7 +5,8 @@
 //
 // With E2B_INTEROP_MARK it leaves two sandboxes behind on purpose, one running
 // and one paused, whose processes carry that word in their command lines:
-// run.sh looks for them before and after it stops the emulator.
+// run.sh looks for them before and after it stops the emulator. With
+// E2B_INTEROP_README it also runs the code in JavaScript of that README.
 
 import { code, contexts, languages } from './code.mjs'
 import { commands, terminals } from './commands.mjs'
@@ -13,6 +14,7 @@ import { forks, metrics, network, snapshots } from './control.mjs'
 import { content, directories, events, signedUrls } from './files.mjs'
 import { fail, SDK, total, until } from './harness.mjs'
 import { lifecycle, lists, timeouts } from './lifecycle.mjs'
+import { quickstart } from './quickstart.mjs'
 
 const limitMs = 180_000
 
@@ -50,6 +52,8 @@ try {
     for (const [name, run] of Object.entries(topics)) await sdk.topic(name, run)
     sdk.done()
   }))
+  const readme = process.env.E2B_INTEROP_README
+  if (readme) await releases[1].topic('quickstart', (t) => quickstart(t, readme))
   if (process.env.E2B_INTEROP_MARK) await leave(releases[1].base, process.env.E2B_INTEROP_MARK)
 } catch (error) {
   fail('no error', error?.stack ?? String(error))

@@ -69,7 +69,11 @@ eval "$(cat "$tmp/env")"
 
 # The word in the command lines of processes that the script leaves running.
 mark=interop-left-$$-$RANDOM
-(cd "$tmp" && E2B_INTEROP_MARK=$mark NO_PROXY=127.0.0.1,localhost,::1 node interop.mjs) ||
+(
+  cd "$tmp"
+  export E2B_INTEROP_MARK=$mark E2B_INTEROP_README=$root/README.md NO_PROXY=127.0.0.1,localhost,::1
+  node interop.mjs
+) ||
   fail "the JavaScript SDK found differences"
 
 # left prints the processes that belong to the emulator's sandboxes: those
