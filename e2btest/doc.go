@@ -62,7 +62,7 @@
 //     have none. Nothing serves their content from outside.
 //   - Values of secrets are not even kept, since nothing uses them.
 //   - Snapshots and forks carry files, and no process: a sandbox from one boots, as after
-//     a pause without memory. It has the variables of the one that it came from. In
+//     a pause without memory. It has the environment variables of the one that it came from. In
 //     sandboxes that are not isolated, paths are those of this machine, so what holds an
 //     absolute one still leads to the files of the other sandbox.
 //   - Routes for builds of templates are missing. They answer as unknown routes do, and
@@ -71,6 +71,8 @@
 //     so at once, where E2B tries for 70 s.
 //   - URLs that expire do so by the server's clock; the SDK signs them by that of this
 //     machine, so after Advance a short one has expired when it is made.
+//   - URLs that the JavaScript SDKs sign with E2B_SANDBOX_URL name no sandbox: a request for
+//     one needs the headers E2b-Sandbox-Id and E2b-Sandbox-Port.
 //   - Commands of a scripted server get their input at once and as it is, also from a
 //     terminal. While their sandbox is paused they go on until they read or write.
 //   - The page that browsers see instead of a JSON error is a plain one.

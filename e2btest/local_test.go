@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -239,4 +240,26 @@ func TestHangAfterCancel(t *testing.T) {
 	line, err := lost.ReadString('\n')
 	require.NoError(t, err)
 	require.JSONEq(t, `{"type":"keepalive"}`, line)
+}
+
+// What is shown of a sandbox and what changes its settings can come at the same time.
+func TestInspectionBesideChanges(t *testing.T) {
+	server, client := e2btest.New(t, nil)
+	sbx, err := client.Create(t.Context(), nil)
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if err := sbx.SetNetwork(t.Context(), &e2b.Network{DenyOut: []string{"10.0.0.0/8"}}, nil); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Go(func() { server.Sandboxes() })
+		all.Go(func() {
+			if _, err := sbx.Metrics(t.Context(), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
 }

@@ -39,16 +39,20 @@ type Options struct {
 	// Run is called for each command, in a goroutine of its own, and returns its exit
 	// code. Commands.Run comes as bash with -l and -c: see [Command.Line]. Files are in
 	// memory; of CopyIn and CopyOut, which run tar, Run gets the commands. When ctx ends
-	// Run must return soon, since Close waits for it.
+	// Run must return soon, since Close waits for it. In a pause it goes on until it next
+	// reads or writes, and timeouts of commands pass.
 	//
 	// A scripted server needs no network either: unless Addr or SandboxAddr is set it is
 	// reached only by the Transport of [Server.ClientOptions], and with all that it does
-	// it can be in a bubble of testing/synctest.
+	// it can be in a bubble of testing/synctest. Handles of commands and terminals must be
+	// closed before such a bubble ends, or they ask the server that has gone what became
+	// of theirs.
 	Run func(ctx context.Context, c *Command) int
 	// Code, if set, makes the server a scripted one, as Run does. It is called for code
 	// in any language, in templates other than base. What it returns is the exception
 	// that the code ends with, best an *e2b.ExecutionError; nil is none. Executions of
-	// one code context come one after another.
+	// one code context come one after another. If it is nil and Run is not, there is no
+	// interpreter.
 	Code func(ctx context.Context, c *Code) error
 
 	// APIKey is the one key that is accepted, besides those of Teams. Empty: a random one. Older official
@@ -125,8 +129,8 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Dir != "" && o.StateDir != "":
 		return o, errors.New("there are both Dir and StateDir, and the files of the sandboxes are in either")
-	case o.scripted() && o.StateDir != "":
-		return o, errors.New("StateDir: a scripted server keeps nothing")
+	case o.scripted() && (o.StateDir != "" || o.Dir != "" || o.HostNetwork):
+		return o, errors.New("StateDir, Dir and HostNetwork: a scripted server has no directory and no network for its sandboxes")
 	case o.MaxSandboxLifetime < time.Second:
 		return o, fmt.Errorf("a maximum lifetime of %v is below a second", o.MaxSandboxLifetime)
 	case o.MaxSandboxes < 0:
@@ -174,10 +178,14 @@ func (o *Options) openState(keyless bool) (err error) {
 	if o.state, err = statedir.Open(o.StateDir, control.NoState); err != nil {
 		return fmt.Errorf("StateDir: %w", err)
 	}
-	if keyless {
-		if o.APIKey, err = o.state.Key(o.APIKey); err != nil {
-			return fmt.Errorf("StateDir: %w", errors.Join(err, o.state.Close()))
-		}
+	if !keyless {
+		return nil
+	}
+	if o.APIKey, err = o.state.Key(o.APIKey); err == nil {
+		err = o.checkTeams() // one of them may have the key that was kept
+	}
+	if err != nil {
+		return fmt.Errorf("StateDir: %w", errors.Join(err, o.state.Close()))
 	}
 	return nil
 }

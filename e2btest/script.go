@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -27,7 +28,8 @@ var (
 )
 
 // A Command is a command as [Options].Run gets it. Reading and writing wait while the
-// sandbox is paused, and fail once the context has ended.
+// sandbox is paused, and fail once the command was killed. SIGTERM ends a Read that has
+// nothing to return.
 type Command struct {
 	files
 
@@ -118,19 +120,29 @@ func (c *Code) Show(r e2b.CodeResult) error {
 // files are those of the sandbox, for its functions.
 type files struct {
 	memory *envd.Memory
+	dir    string // where relative names begin
 	uid    int
 }
 
-// ReadFile returns what a file of the sandbox holds. The name is absolute.
-func (f files) ReadFile(name string) ([]byte, error) { return f.memory.ReadFile(name) }
+// ReadFile returns what a file of the sandbox holds. A relative name begins in the
+// directory of the command, or in the user's home for code. Errors are those of package
+// fs.
+func (f files) ReadFile(name string) ([]byte, error) { return f.memory.ReadFile(f.path(name)) }
 
 // WriteFile makes data what a file of the sandbox holds, and makes the file and its
-// directories where they are missing. The name is absolute.
+// directories where they are missing.
 func (f files) WriteFile(name string, data []byte) error {
-	if !strings.HasPrefix(name, "/") {
+	if name == "" || strings.HasSuffix(name, "/") {
 		return &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
-	return f.memory.WriteFile(name, data, 0o644, f.uid, f.uid)
+	return f.memory.WriteFile(f.path(name), data, 0o644, f.uid, f.uid)
+}
+
+func (f files) path(name string) string {
+	if strings.HasPrefix(name, "/") {
+		return name
+	}
+	return path.Join(f.dir, name)
 }
 
 // scripted says whether functions stand in for processes.
@@ -138,7 +150,7 @@ func (o *Options) scripted() bool { return o.Run != nil || o.Code != nil }
 
 // newScripted returns the runtime for Run and Code.
 func newScripted(o *Options) runtime {
-	opts := scripted.Options{Logger: o.Logger}
+	opts := scripted.Options{HangAfterCancel: o.HangAfterCancel, Logger: o.Logger}
 	if o.Run != nil {
 		opts.Run = func(ctx context.Context, s *scripted.Sandbox, inv *envd.Invocation) int {
 			return runCommand(ctx, o.Run, s, inv)
@@ -166,7 +178,7 @@ func runCommand(ctx context.Context, run func(context.Context, *Command) int, s 
 		}
 	})()
 	return run(ctx, &Command{
-		files:     files{s.Files(), int(inv.User.UID)},
+		files:     files{s.Files(), inv.Dir, int(inv.User.UID)},
 		SandboxID: s.ID(), PID: inv.PID, Args: inv.Args, Env: env, Dir: inv.Dir, User: inv.User.Name, Tag: inv.Tag,
 		Stdin: inv.Stdin, Stdout: inv.Stdout, Stderr: inv.Stderr,
 		Terminal: inv.Terminal, Resized: inv.Resized, size: inv.Size,
@@ -206,11 +218,13 @@ func (o *openPorts) close() {
 
 func runCode(ctx context.Context, run func(context.Context, *Code) error, s *scripted.Sandbox, x *interp.Execution) error {
 	err := run(ctx, &Code{
-		files:     files{s.Files(), 0},
+		files:     files{s.Files(), scripted.HomeDir, 0},
 		SandboxID: s.ID(), ContextID: x.ContextID, Language: x.Language, Text: x.Code, Env: x.Env, Count: x.Count, Vars: x.Vars,
 		Stdout: x.Stdout, Stderr: x.Stderr, show: x.Show,
 	})
-	if e, ok := errors.AsType[*e2b.ExecutionError](err); ok {
+	if e, ok := errors.AsType[*e2b.ExecutionError](err); ok && e == nil {
+		return nil
+	} else if ok {
 		return &interp.ScriptError{Name: e.Name, Value: e.Value, Traceback: e.Traceback}
 	}
 	return err

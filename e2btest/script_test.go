@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
@@ -310,8 +311,11 @@ func TestScriptedFiles(t *testing.T) {
 				if err == nil {
 					err = c.WriteFile("/home/user/out/bin/main", bytes.ToUpper(src))
 				}
-				if err == nil && c.WriteFile("relative", nil) == nil {
-					err = errors.New("a relative name was taken")
+				if err == nil {
+					src, err = c.ReadFile("src/main.go") // from its directory
+				}
+				if err == nil && (len(src) == 0 || c.WriteFile("/new/", nil) == nil) {
+					err = errors.New("a name that is none was taken")
 				}
 				if err != nil {
 					fmt.Fprintln(c.Stderr, err)
@@ -371,6 +375,9 @@ func TestScriptedCode(t *testing.T) {
 			switch c.Text {
 			case "fail":
 				return &e2b.ExecutionError{Name: "ValueError", Value: "bad", Traceback: "line 1"}
+			case "none":
+				var none *e2b.ExecutionError
+				return none
 			case "odd":
 				return errors.New("out of luck")
 			case "show":
@@ -396,6 +403,9 @@ func TestScriptedCode(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, &e2b.ExecutionError{Name: "Error", Value: "out of luck"}, exec.Error)
 
+		exec, err = sbx.RunCode(ctx, "none", nil)
+		require.NoError(t, err)
+		require.Nil(t, exec.Error)
 		exec, err = sbx.RunCode(ctx, "show", nil)
 		require.NoError(t, err)
 		require.Nil(t, exec.Error)
@@ -415,7 +425,7 @@ func TestScriptedCode(t *testing.T) {
 		require.NoError(t, err)
 		exec, err = sbx.RunCode(ctx, "b", &e2b.CodeOptions{Env: map[string]string{"OF": "call"}})
 		require.NoError(t, err)
-		require.Equal(t, "python call 2 6\n", exec.Text())
+		require.Equal(t, "python call 2 7\n", exec.Text())
 		own, err := sbx.NewCodeContext(ctx, &e2b.CodeContextOptions{Language: "r"})
 		require.NoError(t, err)
 		exec, err = sbx.RunCode(ctx, "c", &e2b.CodeOptions{Context: own.ID})
@@ -429,7 +439,7 @@ func TestScriptedCode(t *testing.T) {
 		require.NoError(t, err)
 		exec, err = sbx.RunCode(ctx, "d", nil)
 		require.NoError(t, err)
-		require.Equal(t, "python sandbox 3 7\n", exec.Text())
+		require.Equal(t, "python sandbox 3 8\n", exec.Text())
 		_, err = sbx.Pause(ctx, &e2b.PauseOptions{DropMemory: true})
 		require.NoError(t, err)
 		sbx, err = client.Connect(ctx, sbx.ID(), nil)
@@ -443,6 +453,74 @@ func TestScriptedCode(t *testing.T) {
 		require.ErrorContains(t, err, "no function")
 		_, err = createFrom(t, client, "base").RunCode(ctx, "a", nil)
 		require.ErrorIs(t, err, e2b.ErrPortClosed)
+	})
+}
+
+// What would stop the time of a bubble: a reader that does not read, two who close or
+// advance at the same time.
+func TestScriptedTimeGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, client := e2btest.New(t, &e2btest.Options{
+			Run: func(ctx context.Context, c *e2btest.Command) int {
+				fmt.Fprintln(c.Stdout, "hello")
+				if c.Line() == "wait" {
+					<-ctx.Done()
+					time.Sleep(time.Second)
+				}
+				return 0
+			},
+			Faults: []e2btest.Fault{{Node: e2btest.NodePause, DelayBefore: 5 * time.Second}},
+		})
+		sbx, err := client.Create(t.Context(), &e2b.CreateOptions{OnTimeout: e2b.TimeoutPause, Timeout: time.Hour})
+		require.NoError(t, err)
+		term, err := sbx.PTY.Start(t.Context(), nil)
+		require.NoError(t, err)
+		time.Sleep(time.Minute) // nobody reads
+		require.NoError(t, term.Close())
+		p, err := sbx.Commands.Start(t.Context(), "wait", nil)
+		require.NoError(t, err)
+		require.NoError(t, p.Close())
+
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { server.Advance(time.Hour) })
+		}
+		both.Wait()
+		for range 2 {
+			both.Go(func() {
+				if err := server.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+	})
+}
+
+// SIGTERM ends a read, and what is written after it is still seen.
+func TestScriptedReadEndsWithSIGTERM(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := scripted(t, map[string]func(context.Context, *e2btest.Command) int{
+			"read": func(_ context.Context, c *e2btest.Command) int {
+				text, err := io.ReadAll(c.Stdin)
+				fmt.Fprintln(c.Stdout, string(text), err, c.Stdout == c.Stderr)
+				return 9
+			},
+		})
+		sbx := createFrom(t, client, "base")
+		var out bytes.Buffer
+		p, err := sbx.Commands.Start(t.Context(), "read", &e2b.RunOptions{KeepStdin: true, Stdout: &out})
+		require.NoError(t, err)
+		_, err = p.Write([]byte("some"))
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NoError(t, p.Signal(t.Context(), e2b.SIGTERM))
+		_, err = p.Wait(t.Context())
+		exit, ok := errors.AsType[*e2b.ExitError](err)
+		require.True(t, ok, err)
+		require.Equal(t, 9, exit.ExitCode)
+		require.Equal(t, "some the command got SIGTERM false\n", out.String())
+		require.NoError(t, p.Close())
 	})
 }
 

@@ -26,7 +26,8 @@ type Server struct {
 	requests requestLog
 	faults   faultList
 	open     openRequests
-	close    func() error // once
+	closed   chan struct{} // closed when Close has done its work
+	closeErr error         // of that
 
 	api, sandboxes listener
 	memory         *memoryNetwork // nil: they are on loopback
@@ -104,7 +105,7 @@ func newServer(o Options, r runtime) (*Server, error) {
 		return nil, fmt.Errorf("e2btest: StateDir: %w",
 			errors.Join(err, s.api.Close(), s.sandboxes.Close(), r.Close(), o.state.Close()))
 	}
-	s.close = sync.OnceValue(s.shutdown)
+	s.closed = make(chan struct{})
 	s.serve(&s.api, s.control, false)
 	s.serve(&s.sandboxes, s.open.opened(proxy.New(s.control, []string{"e2b.app", "localhost"}, o.Logger)), true)
 	return s, nil
@@ -223,12 +224,20 @@ func (s *Server) counted(h http.Handler) http.Handler {
 // Close kills all sandboxes, removes their files, cuts all connections, and
 // returns when nothing of the server is left. With Options.StateDir it pauses the
 // sandboxes and leaves them there. It may be called again.
-func (s *Server) Close() error { return s.close() }
-
-func (s *Server) shutdown() error {
+func (s *Server) Close() error {
 	s.mu.Lock()
+	first := !s.closing
 	s.closing = true
 	s.mu.Unlock()
+	if first {
+		s.closeErr = s.shutdown()
+		close(s.closed)
+	}
+	<-s.closed // not a mutex, which would stop the time of a bubble
+	return s.closeErr
+}
+
+func (s *Server) shutdown() error {
 	close(s.faults.closed)
 	err := errors.Join(s.api.http.Close(), s.sandboxes.http.Close())
 	s.control.Close()

@@ -59,6 +59,9 @@ func Run(ctx context.Context, target Target, opts *Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("conformance: %w", err)
 	}
+	if o.Checks != nil && !slices.ContainsFunc(Checks(), o.Checks.MatchString) {
+		return nil, fmt.Errorf("conformance: Options.Checks: no check has a name that %s matches", o.Checks)
+	}
 	r := newRunner(target, o)
 	defer r.closeIdle()
 	began := time.Now()

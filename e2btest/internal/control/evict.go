@@ -68,10 +68,10 @@ func (s *Server) expireDueLocked() []*transition {
 // by then has happened, in the order in which it became due. Negative values are
 // taken as zero.
 func (s *Server) Advance(d time.Duration) {
-	s.advancing.Lock()
-	defer s.advancing.Unlock()
+	s.advancing <- struct{}{} // not a mutex, which would stop the time of a bubble
+	defer func() { <-s.advancing }()
 	// What they have done until now is what they do in the time that is left out.
-	s.measure(func(*sandbox) bool { return true })
+	s.measure(func(*runningSandbox) bool { return true })
 	d = max(d, 0)
 	for {
 		s.mu.Lock()

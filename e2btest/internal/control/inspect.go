@@ -73,7 +73,7 @@ func (s *Server) statusLocked(id string, h *history, now time.Time) Status {
 }
 
 // processesOf lists what runs in a sandbox. sb may be nil.
-func (s *Server) processesOf(sb *sandbox) []node.Process {
+func (s *Server) processesOf(sb *runningSandbox) []node.Process {
 	if sb == nil {
 		return nil
 	}

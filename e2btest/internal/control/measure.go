@@ -109,7 +109,7 @@ func (s *Server) measuredOf(team *Team, id string) ([]event, []sample) {
 
 // measure measures those of the running sandboxes that are wanted and were not
 // measured since their newest point.
-func (s *Server) measure(wanted func(*sandbox) bool) {
+func (s *Server) measure(wanted func(*runningSandbox) bool) {
 	s.mu.Lock()
 	running := s.runningLocked()
 	s.mu.Unlock()
@@ -120,12 +120,25 @@ func (s *Server) measure(wanted func(*sandbox) bool) {
 	}
 }
 
+// A runningSandbox is what may be read of a live sandbox without the lock.
+type runningSandbox struct {
+	of        *sandbox
+	id        string
+	team      *Team
+	machine   node.Sandbox
+	startedAt time.Time
+}
+
+func readableLocked(sb *sandbox) *runningSandbox {
+	return &runningSandbox{sb, sb.id, sb.team, sb.machine, sb.startedAt}
+}
+
 // runningLocked returns the sandboxes that run, by their IDs.
-func (s *Server) runningLocked() map[string]*sandbox {
-	running := make(map[string]*sandbox)
+func (s *Server) runningLocked() map[string]*runningSandbox {
+	running := make(map[string]*runningSandbox)
 	for id, sb := range s.live {
 		if sb.state == Running {
-			running[id] = sb
+			running[id] = readableLocked(sb)
 		}
 	}
 	return running
@@ -133,7 +146,7 @@ func (s *Server) runningLocked() map[string]*sandbox {
 
 // measureOne measures a live sandbox, if it can be and was not since its newest
 // point.
-func (s *Server) measureOne(sb *sandbox) {
+func (s *Server) measureOne(sb *runningSandbox) {
 	meter, ok := sb.machine.(node.Meter)
 	at := s.clock.Now()
 	if !ok || !s.measureDue(sb, at) {
@@ -149,12 +162,12 @@ func (s *Server) measureOne(sb *sandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Somebody else may have been faster.
-	if h := s.histories[sb.id]; h != nil && s.live[sb.id] == sb && h.gauge.due(sb.startedAt, at) {
+	if h := s.histories[sb.id]; h != nil && s.live[sb.id] == sb.of && h.gauge.due(sb.startedAt, at) {
 		h.gauge.add(at, u)
 	}
 }
 
-func (s *Server) measureDue(sb *sandbox, at time.Time) bool {
+func (s *Server) measureDue(sb *runningSandbox, at time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.histories[sb.id]
@@ -168,7 +181,7 @@ func (s *Server) measureEvery(period time.Duration) {
 	for {
 		select {
 		case <-ticker.C:
-			s.measure(func(*sandbox) bool { return true })
+			s.measure(func(*runningSandbox) bool { return true })
 		case <-s.ctx.Done():
 			return
 		}

@@ -131,7 +131,7 @@ func (s *Server) handleMetrics(c *call) (*response, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	s.measure(func(sb *sandbox) bool { return sb.team == c.team && sb.id == id })
+	s.measure(func(sb *runningSandbox) bool { return sb.team == c.team && sb.id == id })
 	now := s.clock.Now()
 	events, samples := s.measuredOf(c.team, id)
 	first := now.Add(-retention)
@@ -175,7 +175,7 @@ func (s *Server) handleMetricsOf(c *call) (*response, *Error) {
 		}
 		asked[id] = true
 	}
-	s.measure(func(sb *sandbox) bool { return sb.team == c.team && asked[sb.id] })
+	s.measure(func(sb *runningSandbox) bool { return sb.team == c.team && asked[sb.id] })
 	now := s.clock.Now()
 	found := make(map[string]metricView)
 	for id := range asked {

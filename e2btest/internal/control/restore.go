@@ -130,7 +130,8 @@ func (t *keptTemplate) check() error {
 // KeepState gives the server the state that an earlier one has saved, or NoState, and
 // then to save each change of it before the request that made it is answered.
 // Sandboxes that ran are paused now; none has its memory. It is called before the
-// server is used. After an error the server is of no use, and nothing was removed.
+// server is used. After an error the server is of no use; of what the state
+// names, nothing was removed.
 func (s *Server) KeepState(state []byte, save func(state []byte) error) error {
 	keeper, ok := s.node.(node.Keeper)
 	if !ok {

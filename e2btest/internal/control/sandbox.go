@@ -136,8 +136,9 @@ func (s *Server) addLocked(c *settings, timeout time.Duration) {
 func (s *Server) pauseLocked(sb *sandbox, keepMemory bool) *transition {
 	now := s.clock.Now()
 	sb.endAt = now
+	readable := readableLocked(sb)
 	return s.beginLocked(sb, Pausing, func() error {
-		s.measureOne(sb)
+		s.measureOne(readable)
 		if !keepMemory {
 			// Its processes are about to end, which no stream may report as their own end.
 			sb.run.End()

@@ -46,7 +46,7 @@ type Server struct {
 	secret    [32]byte // of the tokens
 
 	clock     clock
-	advancing sync.Mutex // held by Advance
+	advancing chan struct{} // has an item during Advance
 
 	// ctx ends with the server. What goes on whether or not a client waits for it,
 	// such as a pause, runs under it.
@@ -77,18 +77,20 @@ type Server struct {
 // New starts a control plane. Close ends it.
 func New(opts Options) *Server {
 	s := &Server{
-		node:     opts.Node,
-		step:     opts.Step,
-		perRun:   opts.MaxRequests,
-		keys:     make(map[string]*Team),
-		routes:   routesOf(opts.Routes),
-		limits:   rateLimits{limits: opts.RateLimits, full: make(map[rateKey]time.Time)},
-		log:      opts.Logger,
-		wake:     make(chan struct{}, 1),
-		live:     make(map[string]*sandbox),
-		stored:   make(map[string]*snapshot),
-		starts:   make(map[string]*start),
-		creating: make(map[*Team]int),
+		node:   opts.Node,
+		step:   opts.Step,
+		perRun: opts.MaxRequests,
+		keys:   make(map[string]*Team),
+		routes: routesOf(opts.Routes),
+		limits: rateLimits{limits: opts.RateLimits, full: make(map[rateKey]time.Time)},
+		log:    opts.Logger,
+		wake:   make(chan struct{}, 1),
+
+		advancing: make(chan struct{}, 1),
+		live:      make(map[string]*sandbox),
+		stored:    make(map[string]*snapshot),
+		starts:    make(map[string]*start),
+		creating:  make(map[*Team]int),
 
 		histories: make(map[string]*history),
 	}

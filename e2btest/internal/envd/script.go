@@ -69,7 +69,7 @@ func (s *Server) startScript(c *command, u *User, dir string) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	p := &script{
 		srv: s, ctx: ctx, out: c.out, stop: cancel, resized: make(chan struct{}, 1),
-		stdin:    newScriptInput(),
+		stdin:    newScriptInput(ctx),
 		returned: make(chan int, 1), killed: make(chan struct{}),
 		size: terminalSize(c.req.GetPty()),
 	}
@@ -86,11 +86,11 @@ func (s *Server) startScript(c *command, u *User, dir string) {
 	p.inv = &Invocation{
 		PID: int(c.pid), Args: append([]string{config.GetCmd()}, config.GetArgs()...),
 		Env: s.environment(u, config.GetEnvs()), Dir: dir, User: *u, Tag: c.req.GetTag(),
-		Stdin: p.stdin, Stdout: scriptOutput{p, stdoutOutput}, Stderr: scriptOutput{p, stderrOutput},
+		Stdin: p.stdin, Stdout: &scriptOutput{p, stdoutOutput}, Stderr: &scriptOutput{p, stderrOutput},
 		Terminal: c.terminal, Size: p.terminalSize, Resized: p.resized,
 	}
 	if c.terminal {
-		p.inv.Stdout = scriptOutput{p, terminalOutput}
+		p.inv.Stdout = &scriptOutput{p, terminalOutput}
 		p.inv.Stderr = p.inv.Stdout
 	}
 }
@@ -107,8 +107,9 @@ func (p *script) run() *process.ProcessEvent {
 	case code, ok = <-p.returned:
 	case <-p.killed:
 	}
-	if !ok { // it ended by runtime.Goexit, as t.FailNow does
+	if !ok {
 		code = 1
+		_, _ = io.WriteString(p.inv.Stderr, "the function ended its goroutine, as t.FailNow does\n") // for whoever is there
 	}
 	end := &process.ProcessEvent_EndEvent{}
 	select {
@@ -175,7 +176,7 @@ type scriptOutput struct {
 	event  func([]byte) *process.ProcessEvent_DataEvent
 }
 
-func (w scriptOutput) Write(b []byte) (int, error) {
+func (w *scriptOutput) Write(b []byte) (int, error) {
 	for done := 0; done < len(b); {
 		if !w.script.running() {
 			return done, errEnded
@@ -192,8 +193,9 @@ func (w scriptOutput) Write(b []byte) (int, error) {
 
 // A scriptInput is a pipe to a Script.
 type scriptInput struct {
-	readable chan struct{} // filled when a read has something to return
-	writable chan struct{} // filled when a write can go on
+	ctx      context.Context //nolint:containedctx // of the script, which reads until it ends
+	readable chan struct{}   // filled when a read has something to return
+	writable chan struct{}   // filled when a write can go on
 
 	mu     sync.Mutex
 	data   []byte
@@ -201,8 +203,8 @@ type scriptInput struct {
 	ended  bool // nothing more is read
 }
 
-func newScriptInput() *scriptInput {
-	i := &scriptInput{readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
+func newScriptInput(ctx context.Context) *scriptInput {
+	i := &scriptInput{ctx: ctx, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
 	fill(i.writable)
 	return i
 }
@@ -254,7 +256,10 @@ func (i *scriptInput) end() { i.change(func() { i.ended = true }) }
 // Read implements io.Reader for a Script.
 func (i *scriptInput) Read(b []byte) (n int, err error) {
 	for n == 0 && err == nil && len(b) > 0 {
-		<-i.readable
+		select {
+		case <-i.readable:
+		case <-i.ctx.Done():
+		}
 		i.change(func() {
 			switch {
 			case i.ended:
@@ -264,6 +269,8 @@ func (i *scriptInput) Read(b []byte) (n int, err error) {
 				i.data = i.data[n:]
 			case i.closed:
 				err = io.EOF
+			default:
+				err = context.Cause(i.ctx) // nil: there was something for another reader
 			}
 		})
 	}

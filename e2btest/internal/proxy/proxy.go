@@ -223,10 +223,16 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, target Target,
 				p.Out.Host = strings.ReplaceAll(target.MaskHost, "${PORT}", strconv.Itoa(port))
 			}
 		},
-		Transport:     run.transport(port),
-		FlushInterval: -1,
-		BufferPool:    buffers{},
-		ErrorLog:      slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
+		Transport: run.transport(port),
+		// The writer flushes by itself. ReverseProxy would do it with a timer that waits
+		// for a mutex while a client does not read, and so stop the time of a bubble; it
+		// does so where it finds no length.
+		ModifyResponse: func(resp *http.Response) error {
+			resp.ContentLength = max(resp.ContentLength, 0)
+			return nil
+		},
+		BufferPool: buffers{},
+		ErrorLog:   slog.NewLogLogger(h.log.Handler(), slog.LevelDebug),
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
 			if !errors.Is(err, node.ErrPortClosed) {
 				run.expectEnd(r.Context())
@@ -262,7 +268,8 @@ func (buffers) Get() []byte {
 // Put implements httputil.BufferPool.
 func (buffers) Put(b []byte) { freeBuffers.Put((*[32 << 10]byte)(b)) }
 
-// A writer unblocks writes to a client that does not read when the run ends.
+// A writer sends all that is written at once, and unblocks writes to a client that does
+// not read when the run ends.
 type writer struct {
 	http.ResponseWriter
 	run     *Run
@@ -281,6 +288,18 @@ func (w *writer) WriteHeader(status int) {
 		}
 	}
 	w.ResponseWriter.WriteHeader(status)
+	if status >= http.StatusOK && w.Header().Get("Content-Length") == "" {
+		_ = http.NewResponseController(w.ResponseWriter).Flush() // what follows may take long; an error is met there
+	}
+}
+
+// Write writes and sends b.
+func (w *writer) Write(b []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(b)
+	if err == nil {
+		_ = http.NewResponseController(w.ResponseWriter).Flush() // the next write meets an error
+	}
+	return n, err
 }
 
 // cut makes all further writes of an answer that has begun fail.

@@ -13,14 +13,14 @@ type gate struct {
 	w       io.Writer
 }
 
-func (g gate) Read(p []byte) (int, error) {
+func (g *gate) Read(p []byte) (int, error) {
 	if err := g.sandbox.wait(g.ctx); err != nil {
 		return 0, err
 	}
 	return g.r.Read(p)
 }
 
-func (g gate) Write(p []byte) (int, error) {
+func (g *gate) Write(p []byte) (int, error) {
 	if err := g.sandbox.wait(g.ctx); err != nil {
 		return 0, err
 	}

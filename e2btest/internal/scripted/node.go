@@ -24,6 +24,8 @@ type Options struct {
 	Run func(ctx context.Context, s *Sandbox, inv *envd.Invocation) int
 	// Code runs code. nil: there is no interpreter.
 	Code func(ctx context.Context, s *Sandbox, x *interp.Execution) error
+	// HangAfterCancel is that of the interpreter.
+	HangAfterCancel bool
 	// Logger gets what envd logs. nil means none.
 	Logger *slog.Logger
 }
@@ -76,8 +78,7 @@ func (n *Node) Start(_ context.Context, spec node.Spec) (node.Sandbox, error) {
 		return nil, errClosed
 	}
 	n.sandboxes[s] = struct{}{}
-	s.boot()
-	return s, nil
+	return s, s.boot()
 }
 
 // Close implements node.Node.

@@ -18,11 +18,12 @@ import (
 // The users of a sandbox, as E2B's templates have them.
 var users = []envd.User{
 	{Name: "root", Home: "/root"},
-	{Name: "user", Home: homeDir, UID: userID, GID: userID},
+	{Name: "user", Home: HomeDir, UID: userID, GID: userID},
 }
 
 const (
-	homeDir = "/home/user"
+	// HomeDir is the home of the default user, in which code runs.
+	HomeDir = "/home/user"
 	userID  = 1000
 	path    = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
@@ -35,7 +36,7 @@ func newFiles() (*envd.Memory, error) {
 		perm fs.FileMode
 		id   int
 	}{
-		{"/home", 0o755, 0}, {homeDir, 0o755, userID}, {"/root", 0o700, 0}, {"/tmp", 0o755, 0},
+		{"/home", 0o755, 0}, {HomeDir, 0o755, userID}, {"/root", 0o700, 0}, {"/tmp", 0o755, 0},
 	} {
 		if err := m.MakeDir(d.name, d.perm, d.id, d.id); err != nil {
 			return nil, err
@@ -81,8 +82,8 @@ func (s *Sandbox) ID() string { return s.spec.ID }
 // Files returns its file system.
 func (s *Sandbox) Files() *envd.Memory { return s.files }
 
-// boot starts a machine. No other method is called meanwhile.
-func (s *Sandbox) boot() {
+// boot starts a machine.
+func (s *Sandbox) boot() error {
 	opts := s.node.opts
 	env := map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": s.spec.ID, "E2B_TEMPLATE_ID": s.spec.Template}
 	maps.Copy(env, s.spec.Env)
@@ -95,15 +96,19 @@ func (s *Sandbox) boot() {
 	})
 	if opts.Code != nil && s.spec.Template != node.BaseTemplate {
 		m.interp = interp.New(interp.Config{
-			Dir: homeDir, Env: env, Logger: opts.Logger,
+			Dir: HomeDir, Env: env, HangAfterCancel: opts.HangAfterCancel, Logger: opts.Logger,
 			Script: func(ctx context.Context, x *interp.Execution) error { return s.code(ctx, x) },
 		})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.killed {
+		return errNotRunning // meanwhile; the machine has started nothing yet
+	}
 	s.awake = make(chan struct{})
 	close(s.awake)
 	s.machine, s.running = m, true
+	return nil
 }
 
 // machineOf is what every sandbox is said to have, and does not use.
@@ -116,13 +121,18 @@ func (s *Sandbox) run(ctx context.Context, inv *envd.Invocation) int {
 		fmt.Fprintf(inv.Stderr, "%s: command not found: there is no function that runs commands\n", inv.Args[0])
 		return 127
 	}
-	inv.Stdin = gate{s, ctx, inv.Stdin, nil}
-	inv.Stdout, inv.Stderr = gate{s, ctx, nil, inv.Stdout}, gate{s, ctx, nil, inv.Stderr}
+	inv.Stdin = &gate{s, ctx, inv.Stdin, nil}
+	out := &gate{s, ctx, nil, inv.Stdout}
+	if inv.Stdout = out; inv.Terminal {
+		inv.Stderr = out
+	} else {
+		inv.Stderr = &gate{s, ctx, nil, inv.Stderr}
+	}
 	return s.node.opts.Run(ctx, s, inv)
 }
 
 func (s *Sandbox) code(ctx context.Context, x *interp.Execution) error {
-	x.Stdout, x.Stderr = gate{s, ctx, nil, x.Stdout}, gate{s, ctx, nil, x.Stderr}
+	x.Stdout, x.Stderr = &gate{s, ctx, nil, x.Stdout}, &gate{s, ctx, nil, x.Stderr}
 	show := x.Show
 	x.Show = func(main bool, formats map[string]any) error {
 		if err := s.wait(ctx); err != nil {
@@ -188,7 +198,7 @@ func (s *Sandbox) Resume(_ context.Context, reboot bool) error {
 	s.mu.Unlock()
 	if reboot {
 		s.end()
-		s.boot()
+		return s.boot()
 	}
 	return nil
 }
@@ -304,12 +314,15 @@ func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return c, err
 }
 
-// wait waits until the sandbox is not paused. A function that is to end may still
-// read and write.
+// wait waits until the sandbox is not paused. A command that got SIGTERM may still
+// read and write; nothing else may whose context has ended.
 func (s *Sandbox) wait(ctx context.Context) error {
 	s.mu.Lock()
 	awake := s.awake
 	s.mu.Unlock()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, node.ErrTerminated) {
+		return cause
+	}
 	select {
 	case <-awake:
 		return nil

@@ -39,6 +39,9 @@ func Open(path, initial string) (*Dir, error) {
 	if err := d.checkOurs(); err != nil {
 		return nil, err
 	}
+	if err := os.Chmod(path, 0o700); err != nil {
+		return nil, err
+	}
 	if d.lock, err = lock(filepath.Join(path, lockName)); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -106,7 +109,11 @@ func (d *Dir) Key(fresh string) (string, error) {
 }
 
 func (d *Dir) write(name string, text []byte) (err error) {
-	f, err := os.OpenFile(d.file(name)+newSuffix, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	// What is there was left by a crash, or by somebody who wants to read along.
+	if err := os.Remove(d.file(name) + newSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(d.file(name)+newSuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
