@@ -30,7 +30,7 @@ var (
 	errNoDirectory  = &memoryError{"not a directory", nil}
 	errDirectory    = &memoryError{"is a directory", nil}
 	errNotEmpty     = &memoryError{"directory not empty", fs.ErrExist}
-	errIntoItself   = &memoryError{"invalid argument", fs.ErrInvalid}
+	errArgument     = &memoryError{"invalid argument", fs.ErrInvalid}
 	errBadFile      = &memoryError{"bad file descriptor", nil}
 	errFileIsClosed = &memoryError{"file already closed", fs.ErrClosed}
 )
@@ -45,6 +45,10 @@ type Memory struct {
 
 // An inode is a file or a directory of a Memory, whose mutex guards it.
 type inode struct {
+	// Where it is, or was when it was removed; the root has no parent.
+	parent *inode
+	base   string
+
 	mode     fs.FileMode
 	uid, gid uint32
 	modified time.Time
@@ -79,11 +83,25 @@ func (n *inode) clone() *inode {
 	c := *n
 	if n.entries != nil {
 		c.entries = make(map[string]*inode, len(n.entries))
-		for name, below := range n.entries {
-			c.entries[name] = below.clone()
+		for base, below := range n.entries {
+			c.put(base, below.clone())
 		}
 	}
 	return &c
+}
+
+// put makes n the entry base of the directory.
+func (dir *inode) put(base string, n *inode) {
+	dir.entries[base] = n
+	n.parent, n.base = dir, base
+}
+
+// path is the name of the file.
+func (n *inode) path() string {
+	if n.parent == nil {
+		return "/"
+	}
+	return unixpath.Join(n.parent.path(), n.base)
 }
 
 // ReadFile returns what the file holds.
@@ -198,7 +216,7 @@ func (m *Memory) open(name string, flag int, perm fs.FileMode) (f file, err erro
 				return err
 			}
 			n = &inode{mode: perm &^ umask, modified: time.Now()}
-			dir.entries[base] = n
+			dir.put(base, n)
 			m.tell(name, fsnotify.Create)
 			cut = false
 		case err != nil:
@@ -260,7 +278,7 @@ func (m *Memory) mkdir(name string, perm fs.FileMode) error {
 		if _, ok := dir.entries[base]; ok || base == "/" {
 			return errThere
 		}
-		dir.entries[base] = newDirectory(perm &^ umask)
+		dir.put(base, newDirectory(perm&^umask))
 		m.tell(name, fsnotify.Create)
 		return nil
 	})
@@ -308,13 +326,13 @@ func (m *Memory) move(from, to string) error {
 		if rest == "." {
 			return nil
 		}
-		return errIntoItself
+		return errArgument
 	}
 	if old != nil && n.entries != nil {
 		return errNoDirectory
 	}
 	delete(fromDir.entries, fromBase)
-	toDir.entries[toBase] = n
+	toDir.put(toBase, n)
 	m.tell(from, fsnotify.Rename)
 	m.tell(to, fsnotify.Create)
 	return nil
@@ -475,7 +493,7 @@ func (f *memoryFile) Write(p []byte) (n int, err error) {
 		f.at += int64(n)
 		i.modified = time.Now()
 		if n > 0 {
-			f.tree.tell(f.name, fsnotify.Write)
+			f.tree.tell(i.path(), fsnotify.Write)
 		}
 		return nil
 	})
@@ -491,7 +509,7 @@ func (f *memoryFile) Seek(offset int64, whence int) (at int64, err error) {
 			offset += int64(len(f.inode.data))
 		}
 		if offset < 0 {
-			return errIntoItself
+			return errArgument
 		}
 		f.at = offset
 		return nil
@@ -502,7 +520,7 @@ func (f *memoryFile) Seek(offset int64, whence int) (at int64, err error) {
 func (f *memoryFile) Chown(uid, gid int) error {
 	return f.do("chown", func() error {
 		f.inode.uid, f.inode.gid = uint32(uid), uint32(gid)
-		f.tree.tell(f.name, fsnotify.Chmod)
+		f.tree.tell(f.inode.path(), fsnotify.Chmod)
 		return nil
 	})
 }

@@ -179,3 +179,37 @@ func TestMemoryNotifiesLikeTheSystem(t *testing.T) {
 		require.Equal(t, w.events(w.heard[0]), w.events(w.heard[1]), strings.Join(w.done, "\n"))
 	}
 }
+
+// What happens to a file that is open has the name that it has by then.
+func TestMemoryNotifiesOfOpenFiles(t *testing.T) {
+	w := newTwin(t)
+	w.do("mkdir a", func(t tree) string { return outcomeOf(nil, t.mkdir(w.dir+"/a", 0o777)) })
+	w.watch("", "a")
+	var open []file
+	w.do("open", func(t tree) string {
+		f, err := t.open(w.dir+"/before", os.O_WRONLY|os.O_CREATE, 0o666)
+		open = append(open, f)
+		return outcomeOf(nil, err)
+	})
+	write := func(what string) {
+		w.done = append(w.done, what)
+		for _, f := range open {
+			_, err := f.Write([]byte("x"))
+			require.NoError(t, err)
+		}
+	}
+	write("write")
+	w.do("rename", func(t tree) string { return outcomeOf(nil, t.rename(w.dir+"/before", w.dir+"/a/after")) })
+	write("write after that")
+	w.do("mark", func(t tree) string {
+		f, err := t.open(w.dir+"/mark", os.O_WRONLY|os.O_CREATE, 0o666)
+		require.NoError(w.t, err)
+		return outcomeOf(nil, f.Close())
+	})
+	for _, f := range open {
+		require.NoError(t, f.Close())
+	}
+	got := w.events(w.heard[1])
+	require.Equal(t, w.events(w.heard[0]), got)
+	require.Contains(t, got, fsnotify.Event{Name: w.dir + "/a/after", Op: fsnotify.Write})
+}

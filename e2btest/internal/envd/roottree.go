@@ -47,10 +47,10 @@ func (t *rootTree) locate(name string, follow bool) (string, error) {
 	follow = follow || slash
 
 	var done []string
-	todo := strings.Split(rest, sep)
-	for links := 0; len(todo) > 0; {
-		part := todo[0]
-		todo = todo[1:]
+	ahead := strings.Split(rest, sep)
+	for links := 0; len(ahead) > 0; {
+		part := ahead[0]
+		ahead = ahead[1:]
 		switch part {
 		case "", ".":
 			continue
@@ -62,14 +62,14 @@ func (t *rootTree) locate(name string, follow bool) (string, error) {
 			continue
 		}
 		done = append(done, part)
-		last := !slices.ContainsFunc(todo, func(s string) bool { return s != "" })
+		last := !slices.ContainsFunc(ahead, func(s string) bool { return s != "" })
 		if last && !follow {
 			break
 		}
 		here := filepath.Join(done...)
 		fi, err := t.root.Lstat(here)
 		if err != nil {
-			done = append(done, todo...)
+			done = append(done, ahead...)
 			break
 		}
 		if fi.Mode()&fs.ModeSymlink == 0 {
@@ -91,7 +91,7 @@ func (t *rootTree) locate(name string, follow bool) (string, error) {
 			}
 			target, done = inside, nil
 		}
-		todo = append(strings.Split(target, sep), todo...)
+		ahead = append(strings.Split(target, sep), ahead...)
 	}
 	at := cmp.Or(strings.Join(done, sep), ".")
 	if !filepath.IsLocal(at) {
