@@ -18,8 +18,9 @@ import (
 )
 
 // A Fault is something that goes wrong with requests, with new connections or with
-// the machine that runs the sandboxes: with which ones, and what. It can be part of Options, or come and go with [Server.Inject]. It is data: its
-// text is JSON, which makes the same Fault again, and [RandomFaults] makes Faults.
+// the machine that runs the sandboxes: with which ones, and what. It can be part of
+// Options, or come and go with [Server.Inject]. It is data: its text is JSON, which
+// makes the same Fault again, and [RandomFaults] makes Faults.
 //
 //	e2btest.Fault{Path: "/sandboxes/{id}", Times: 2, Status: 503}                         // busy, twice
 //	e2btest.Fault{Method: "DELETE", Status: 204}                                          // says "killed", and kills nothing

@@ -56,7 +56,7 @@ func TestScriptedDay(t *testing.T) {
 			require.Equal(t, "make test\n", string(res.Stdout))
 			err = sbx.Files.Write(t.Context(), "notes/today", []byte("x"), nil)
 			require.NoError(t, err)
-			time.Sleep(time.Hour)
+			pass(time.Hour)
 		}
 		require.GreaterOrEqual(t, time.Since(start), 24*time.Hour)
 		require.Equal(t, 4*time.Hour, server.Sandboxes()[0].Billed.Round(time.Minute))
@@ -65,6 +65,9 @@ func TestScriptedDay(t *testing.T) {
 		require.True(t, killed)
 	})
 }
+
+// pass lets the time of a bubble pass, which takes none.
+func pass(d time.Duration) { <-time.After(d) }
 
 // scripted starts a scripted server whose commands are functions by their line.
 func scripted(t *testing.T, commands map[string]func(context.Context, *e2btest.Command) int) (*e2btest.Server, *e2b.Client) {
@@ -179,24 +182,27 @@ func TestScriptedPause(t *testing.T) {
 		var written atomic.Int64
 		_, client := scripted(t, map[string]func(context.Context, *e2btest.Command) int{
 			"tick": func(ctx context.Context, c *e2btest.Command) int {
-				for ctx.Err() == nil {
-					time.Sleep(time.Minute)
+				for {
+					select {
+					case <-time.After(time.Minute):
+					case <-ctx.Done():
+						return 0
+					}
 					if _, err := fmt.Fprintln(c.Stdout, "tick"); err == nil {
 						written.Add(1)
 					}
 				}
-				return 0
 			},
 		})
 		sbx := createFrom(t, client, "base")
 		p, err := sbx.Commands.Start(t.Context(), "tick", nil)
 		require.NoError(t, err)
 		require.NoError(t, p.Close())
-		time.Sleep(150 * time.Second)
+		pass(150 * time.Second)
 		require.EqualValues(t, 2, written.Load())
 		_, err = sbx.Pause(t.Context(), nil)
 		require.NoError(t, err)
-		time.Sleep(24 * time.Hour) // of the bubble
+		pass(24 * time.Hour)
 		require.EqualValues(t, 2, written.Load())
 
 		sbx, err = client.Connect(t.Context(), sbx.ID(), &e2b.ConnectOptions{Timeout: time.Hour})
@@ -205,7 +211,7 @@ func TestScriptedPause(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		require.Equal(t, p.PID(), list[0].PID)
-		time.Sleep(150 * time.Second)
+		pass(150 * time.Second)
 		require.Greater(t, written.Load(), int64(3))
 
 		// Without memory it ends, and the files stay.
@@ -465,7 +471,7 @@ func TestScriptedTimeGoesOn(t *testing.T) {
 				fmt.Fprintln(c.Stdout, "hello")
 				if c.Line() == "wait" {
 					<-ctx.Done()
-					time.Sleep(time.Second)
+					pass(time.Second)
 				}
 				return 0
 			},
@@ -475,7 +481,7 @@ func TestScriptedTimeGoesOn(t *testing.T) {
 		require.NoError(t, err)
 		term, err := sbx.PTY.Start(t.Context(), nil)
 		require.NoError(t, err)
-		time.Sleep(time.Minute) // nobody reads
+		pass(time.Minute) // in which nobody reads
 		require.NoError(t, term.Close())
 		p, err := sbx.Commands.Start(t.Context(), "wait", nil)
 		require.NoError(t, err)
