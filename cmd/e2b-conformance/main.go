@@ -51,6 +51,11 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 		opts.Checks, err = regexp.Compile(text)
 		return err
 	})
+	flags.Usage = func() {
+		fmt.Fprint(stderr, "E2b-conformance checks the E2B server of $E2B_API_KEY, $E2B_DOMAIN, $E2B_API_URL and $E2B_SANDBOX_URL.\n\n"+
+			"Usage: e2b-conformance [flags]\n\nIts status is 0 where no check failed, 1 where one did, and 2 where it was called wrongly.\n\n")
+		flags.PrintDefaults()
+	}
 	asJSON := flags.Bool("json", false, "write the report in JSON")
 	list := flags.Bool("list", false, "write the names of the checks and end")
 	switch err := flags.Parse(args); {

@@ -71,6 +71,13 @@ func TestWrongCalls(t *testing.T) {
 	require.Contains(t, errs, "Options.Parallel is negative")
 }
 
+func TestNoSuchCheck(t *testing.T) {
+	status, out, errs := call(t, map[string]string{"E2B_API_KEY": "x"}, "-run", "^nothing$")
+	require.Equal(t, 2, status)
+	require.Empty(t, out)
+	require.Contains(t, errs, "no check has a name that ^nothing$ matches")
+}
+
 func TestList(t *testing.T) {
 	status, out, _ := call(t, nil, "-list")
 	require.Zero(t, status)
@@ -78,4 +85,5 @@ func TestList(t *testing.T) {
 	status, _, errs := call(t, nil, "-help")
 	require.Zero(t, status)
 	require.Contains(t, errs, "-code-template")
+	require.Contains(t, errs, "$E2B_API_URL")
 }

@@ -22,8 +22,13 @@ type config struct {
 	verbose, version bool
 }
 
-// errUsage is a mistake that the flag package has told.
-var errUsage = errors.New("wrong use of flags")
+// errTold is a mistake that the flag package has told.
+var errTold = errors.New("wrong use of flags")
+
+// A usageError is any other mistake in flags, arguments and environment.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
 
 // parse reads flags and, for those that are not given, the environment.
 func parse(args []string, getenv func(string) string, stderr io.Writer) (*config, error) {
@@ -34,9 +39,9 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (*config
 	case errors.Is(err, flag.ErrHelp):
 		return nil, err
 	case err != nil:
-		return nil, errUsage
+		return nil, errTold
 	case flags.NArg() > 0:
-		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		return nil, usageError{fmt.Errorf("unexpected argument %q", flags.Arg(0))}
 	}
 	given := make(map[string]bool)
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -51,10 +56,17 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (*config
 			wrong = fmt.Errorf("%s: invalid value %q: %w", name, value, err)
 		}
 	})
-	if wrong == nil && checkKey(c.APIKey) != nil { // that of a file was checked
-		wrong = fmt.Errorf("E2B_API_KEY: %w", checkKey(c.APIKey))
+	switch err := checkKey(c.APIKey); {
+	case wrong != nil:
+	case err != nil: // that of a file was checked
+		wrong = fmt.Errorf("E2B_API_KEY: %w", err)
+	case c.Dir != "" && c.StateDir != "":
+		wrong = errors.New("-dir and -state-dir: the files of the sandboxes can be in one of them only")
 	}
-	return c, wrong
+	if wrong != nil {
+		return nil, usageError{wrong}
+	}
+	return c, nil
 }
 
 func checkKey(key string) error {
@@ -83,8 +95,8 @@ func (c *config) flags(getenv func(string) string) *flag.FlagSet {
 	flags.StringVar(&c.Dir, "dir", "", "`directory` in which the files of the sandboxes are while it runs, without -state-dir (default: the system's for temporary files)")
 	flags.Func("key-file", "`file` with the API key (default: the key is $E2B_API_KEY, else that of -state-dir, else a random one)", c.readKey)
 	flags.Func("templates", "further `names` of templates, with commas between them", c.addTemplates)
-	flags.Var(lifetime{&c.MaxSandboxLifetime}, "max-lifetime", "what `duration` a sandbox can run without a pause, such as 90m")
-	flags.Var(count{&c.MaxSandboxes}, "max-sandboxes", "what `number` of sandboxes can run at the same time")
+	flags.Var(lifetime{&c.MaxSandboxLifetime}, "max-lifetime", "how long a sandbox can run without a pause: a `duration` such as 90m")
+	flags.Var(count{&c.MaxSandboxes}, "max-sandboxes", "how many sandboxes can run at the same time: a `number`")
 	flags.BoolVar(&c.HostNetwork, "host-network", false, "let sandboxes use the network of this machine")
 	flags.BoolVar(&c.RequireIsolation, "require-isolation", false, "fail where sandboxes cannot be isolated from this machine")
 	flags.BoolVar(&c.verbose, "v", false, "log every request")

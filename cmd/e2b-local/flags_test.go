@@ -100,7 +100,7 @@ func TestBadValues(t *testing.T) {
 		require.ErrorContains(t, err, test.say)
 		var stderr bytes.Buffer
 		_, err = parse([]string{"-" + test.flag + "=" + test.value}, environ(), &stderr)
-		require.ErrorIs(t, err, errUsage)
+		require.ErrorIs(t, err, errTold)
 		require.Regexp(t, `^invalid (boolean )?value "`, stderr.String())
 		require.Contains(t, stderr.String(), "-"+test.flag+": ")
 		require.Contains(t, stderr.String(), test.say)

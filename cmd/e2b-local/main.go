@@ -14,7 +14,8 @@
 // A browser shows the sandboxes at E2B_API_URL, on this machine alone and without a
 // key: the page has neither keys nor tokens, but the metadata of the sandboxes.
 //
-// It ends on SIGINT and SIGTERM, with all its sandboxes. With -state-dir it pauses them
+// Its status is 2 where it was called wrongly, and 1 where it cannot serve. It ends on
+// SIGINT and SIGTERM, with all its sandboxes. With -state-dir it pauses them
 // instead, and the next one with that directory has them, with their files and without
 // their memory, as well as snapshots, volumes, tokens and the random key. So it is
 // after a crash too.
@@ -46,10 +47,13 @@ func main() {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		os.Exit(0)
-	case errors.Is(err, errUsage): // the flag package has said it
+	case errors.Is(err, errTold):
 		os.Exit(2)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "e2b-local:", err)
+		if _, ok := errors.AsType[usageError](err); ok {
+			os.Exit(2)
+		}
 		os.Exit(1)
 	}
 }
