@@ -247,12 +247,16 @@ func TestScriptedTerminal(t *testing.T) {
 		term, err := sbx.PTY.Start(t.Context(), &e2b.TerminalOptions{Cmd: "shell", Cols: 80, Rows: 24})
 		require.NoError(t, err)
 		defer term.Close()
+		out := bufio.NewReader(term)
+		first, err := out.ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "80x24\n", first)
 		require.NoError(t, term.Resize(t.Context(), 100, 30))
 		_, err = term.Write([]byte("ls\n"))
 		require.NoError(t, err)
-		all, err := io.ReadAll(term)
+		rest, err := io.ReadAll(out)
 		require.NoError(t, err)
-		require.Equal(t, "80x24\n100x30\ngot ls\n", string(all))
+		require.Equal(t, "100x30\ngot ls\n", string(rest))
 	})
 }
 
