@@ -129,7 +129,7 @@ func replyTo(err error, text string) reply {
 
 // The same on processes and files, of which nothing is left in the end.
 func TestModelOfLocalSandboxes(t *testing.T) {
-	const steps = 400
+	const steps = 200
 	goroutines := goleak.IgnoreCurrent()
 	dir := t.TempDir()
 	server, err := NewServer(&Options{Dir: dir, MaxSandboxes: 1000})
