@@ -90,10 +90,10 @@ func (n *inode) clone() *inode {
 	return &c
 }
 
-// put makes n the entry base of the directory.
-func (dir *inode) put(base string, n *inode) {
-	dir.entries[base] = n
-	n.parent, n.base = dir, base
+// put makes below the entry base of the directory.
+func (n *inode) put(base string, below *inode) {
+	n.entries[base] = below
+	below.parent, below.base = n, base
 }
 
 // path is the name of the file.
