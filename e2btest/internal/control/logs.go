@@ -46,6 +46,10 @@ func (s *Server) noteLocked(c *settings, at time.Time, what happening) {
 		s.histories[c.id] = h
 	}
 	h.events = append(h.events, event{at, what})
+	if at.Sub(s.pruned) < time.Hour {
+		return // not for each of many sandboxes
+	}
+	s.pruned = at
 	for id, h := range s.histories {
 		last := h.events[len(h.events)-1]
 		if s.live[id] == nil && s.stored[id] == nil && at.Sub(last.at) > retention {

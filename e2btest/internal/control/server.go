@@ -64,6 +64,7 @@ type Server struct {
 	saved    []*saved             // in the order of their creation
 
 	histories map[string]*history // by ID, also of sandboxes that are gone
+	pruned    time.Time           // when old ones were dropped last
 	volumes   []*volume           // oldest first
 	secrets   []*secret
 

@@ -61,16 +61,28 @@ func (s *Server) actor(r *http.Request) (*User, error) {
 	return nil, connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("invalid username: '%s'", name))
 }
 
-type userKey struct{}
+// A caller is what the services need to know of a request.
+type caller struct {
+	server *Server
+	user   *User
+}
 
-func withUser(ctx context.Context, u *User) context.Context {
-	return context.WithValue(ctx, userKey{}, u)
+type callerKey struct{}
+
+func withCaller(ctx context.Context, s *Server, u *User) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller{s, u})
 }
 
 // userOf returns the user that serve found for the request.
 func userOf(ctx context.Context) *User {
-	u, _ := ctx.Value(userKey{}).(*User)
-	return u
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c.user
+}
+
+// serverOf returns the server that the request is for.
+func serverOf(ctx context.Context) *Server {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c.server
 }
 
 // namedUser is who acts in a route that names the user itself. An empty name is a

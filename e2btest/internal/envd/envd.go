@@ -80,7 +80,6 @@ type Server struct {
 	memory  memoryAttrs
 	cpu     cpuClock
 	routes  map[string]map[string]http.HandlerFunc // path → method
-	rpc     map[string]func() http.Handler         // path prefix → the service, made when it is first needed
 	refuse  *connect.ErrorWriter
 	grace   time.Duration    // how long a stalled reader may stop the others
 	now     func() time.Time // for the retention of exits
@@ -134,17 +133,6 @@ func New(cfg Config) *Server {
 	}
 	if s.since("0.5.5") {
 		s.routes["/files/compose"] = map[string]http.HandlerFunc{http.MethodPost: s.postCompose}
-	}
-	limit := connect.WithReadMaxBytes(maxMessage)
-	s.rpc = map[string]func() http.Handler{
-		"/" + processconnect.ProcessName + "/": sync.OnceValue(func() http.Handler {
-			_, h := processconnect.NewProcessHandler(&processService{s}, limit)
-			return h
-		}),
-		"/" + filesystemconnect.FilesystemName + "/": sync.OnceValue(func() http.Handler {
-			_, h := filesystemconnect.NewFilesystemHandler(&filesystemService{s}, limit)
-			return h
-		}),
 	}
 	return s
 }
@@ -245,7 +233,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		_ = s.refuse.Write(w, r, err) // the client is gone
 		return
 	}
-	r = r.WithContext(withUser(r.Context(), u))
+	r = r.WithContext(withCaller(r.Context(), s, u))
 
 	if methods, ok := s.routes[r.URL.Path]; ok {
 		if handle, ok := methods[r.Method]; ok {
@@ -258,14 +246,26 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
-	for prefix, handler := range s.rpc {
+	for prefix, handler := range services() {
 		if strings.HasPrefix(r.URL.Path, prefix) && s.knows(r.URL.Path) {
-			handler().ServeHTTP(w, r)
+			handler.ServeHTTP(w, r)
 			return
 		}
 	}
 	http.NotFound(w, r)
 }
+
+// services are those of all servers, by the prefixes of their paths: to make them costs
+// more than a short command.
+var services = sync.OnceValue(func() map[string]http.Handler {
+	limit := connect.WithReadMaxBytes(maxMessage)
+	all := make(map[string]http.Handler)
+	prefix, handler := processconnect.NewProcessHandler(processService{}, limit)
+	all[prefix] = handler
+	prefix, handler = filesystemconnect.NewFilesystemHandler(filesystemService{}, limit)
+	all[prefix] = handler
+	return all
+})
 
 // knows says whether the version that is played has the method.
 func (s *Server) knows(procedure string) bool {

@@ -15,8 +15,9 @@ import (
 	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/filesystem"
 )
 
-// filesystemService implements filesystemconnect.FilesystemHandler.
-type filesystemService struct{ *Server }
+// filesystemService implements filesystemconnect.FilesystemHandler for the server of
+// each request.
+type filesystemService struct{}
 
 // fileError is err with the code, unless err says that the path is not served.
 func fileError(code connect.Code, err error) error {
@@ -143,7 +144,8 @@ func (s *Server) describe(name string) (*filesystem.EntryInfo, error) {
 	return e, nil
 }
 
-func (s *filesystemService) Stat(ctx context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+func (filesystemService) Stat(ctx context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+	s := serverOf(ctx)
 	name, err := s.resolve(req.Msg.GetPath(), userOf(ctx))
 	if err != nil {
 		return nil, invalid(err)
@@ -155,7 +157,8 @@ func (s *filesystemService) Stat(ctx context.Context, req *connect.Request[files
 	return connect.NewResponse(&filesystem.StatResponse{Entry: e}), nil
 }
 
-func (s *filesystemService) MakeDir(ctx context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+func (filesystemService) MakeDir(ctx context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+	s := serverOf(ctx)
 	u := userOf(ctx)
 	name, err := s.resolve(req.Msg.GetPath(), u)
 	if err != nil {
@@ -180,7 +183,8 @@ func (s *filesystemService) MakeDir(ctx context.Context, req *connect.Request[fi
 	return connect.NewResponse(&filesystem.MakeDirResponse{Entry: e}), nil
 }
 
-func (s *filesystemService) Move(ctx context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
+func (filesystemService) Move(ctx context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
+	s := serverOf(ctx)
 	u := userOf(ctx)
 	from, err := s.resolve(req.Msg.GetSource(), u)
 	if err != nil {
@@ -206,7 +210,8 @@ func (s *filesystemService) Move(ctx context.Context, req *connect.Request[files
 	return connect.NewResponse(&filesystem.MoveResponse{Entry: e}), nil
 }
 
-func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
+func (filesystemService) ListDir(ctx context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
+	s := serverOf(ctx)
 	name, err := s.resolve(req.Msg.GetPath(), userOf(ctx))
 	if err != nil {
 		return nil, invalid(err)
@@ -268,7 +273,8 @@ func (l *lister) dir(name, shown string, depth uint32) error {
 	return nil
 }
 
-func (s *filesystemService) Remove(ctx context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
+func (filesystemService) Remove(ctx context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
+	s := serverOf(ctx)
 	if req.Msg.GetPath() == "" {
 		return nil, invalid(errors.New("an empty path would remove the home directory"))
 	}

@@ -20,8 +20,9 @@ import (
 	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/process"
 )
 
-// processService implements processconnect.ProcessHandler.
-type processService struct{ *Server }
+// processService implements processconnect.ProcessHandler for the server of each
+// request.
+type processService struct{}
 
 const (
 	keepaliveHeader  = "Keepalive-Ping-Interval"
@@ -124,7 +125,8 @@ func unknownProcess(sel *process.ProcessSelector) error {
 	return connect.NewError(connect.CodeUnimplemented, fmt.Errorf("invalid input type %T", sel))
 }
 
-func (s *processService) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
+func (processService) List(ctx context.Context, _ *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
+	s := serverOf(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	res := &process.ListResponse{}
@@ -135,7 +137,8 @@ func (s *processService) List(context.Context, *connect.Request[process.ListRequ
 	return connect.NewResponse(res), nil
 }
 
-func (s *processService) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+func (processService) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+	s := serverOf(ctx)
 	ping, err := keepalive(req.Header())
 	if err != nil {
 		return err
@@ -162,7 +165,8 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[process
 	})
 }
 
-func (s *processService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
+func (processService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
+	s := serverOf(ctx)
 	ping, err := keepalive(req.Header())
 	if err != nil {
 		return err
@@ -228,7 +232,8 @@ func follow(ctx context.Context, pid uint32, sub *subscriber, ping time.Duration
 	}
 }
 
-func (s *processService) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+func (processService) Update(ctx context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+	s := serverOf(ctx)
 	c, err := s.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -277,7 +282,8 @@ func feedError(ctx context.Context, c *command, format string, err error) error 
 	return internal(format, c.pid, err)
 }
 
-func (s *processService) SendInput(ctx context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
+func (processService) SendInput(ctx context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
+	s := serverOf(ctx)
 	c, err := s.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -288,7 +294,8 @@ func (s *processService) SendInput(ctx context.Context, req *connect.Request[pro
 	return connect.NewResponse(&process.SendInputResponse{}), nil
 }
 
-func (s *processService) StreamInput(ctx context.Context, stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
+func (processService) StreamInput(ctx context.Context, stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
+	s := serverOf(ctx)
 	var c *command
 	for stream.Receive() {
 		switch ev := stream.Msg().GetEvent().(type) {
@@ -316,7 +323,8 @@ func (s *processService) StreamInput(ctx context.Context, stream *connect.Client
 	return connect.NewResponse(&process.StreamInputResponse{}), nil
 }
 
-func (s *processService) SendSignal(_ context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+func (processService) SendSignal(ctx context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+	s := serverOf(ctx)
 	c, err := s.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -338,7 +346,8 @@ func (s *processService) SendSignal(_ context.Context, req *connect.Request[proc
 	return connect.NewResponse(&process.SendSignalResponse{}), nil
 }
 
-func (s *processService) CloseStdin(ctx context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
+func (processService) CloseStdin(ctx context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
+	s := serverOf(ctx)
 	c, err := s.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err

@@ -188,7 +188,8 @@ func (w *watch) events(n fsnotify.Event) []*filesystem.FilesystemEvent {
 	return list
 }
 
-func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[filesystem.WatchDirRequest], stream *connect.ServerStream[filesystem.WatchDirResponse]) error {
+func (filesystemService) WatchDir(ctx context.Context, req *connect.Request[filesystem.WatchDirRequest], stream *connect.ServerStream[filesystem.WatchDirResponse]) error {
+	s := serverOf(ctx)
 	ping, err := keepalive(req.Header())
 	if err != nil {
 		return err
@@ -281,7 +282,8 @@ func (w *watcher) take() ([]*filesystem.FilesystemEvent, error) {
 	return events, w.err
 }
 
-func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
+func (filesystemService) CreateWatcher(ctx context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
+	s := serverOf(ctx)
 	source, err := s.openWatch(req.Msg.GetPath(), userOf(ctx), req.Msg.GetRecursive(), req.Msg.GetIncludeEntry())
 	if err != nil {
 		return nil, err
@@ -304,7 +306,8 @@ func unknownWatcher(id string) error {
 	return connect.NewError(connect.CodeNotFound, fmt.Errorf("watcher with id %s not found", id))
 }
 
-func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
+func (filesystemService) GetWatcherEvents(ctx context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
+	s := serverOf(ctx)
 	s.mu.Lock()
 	w, ok := s.watchers[req.Msg.GetWatcherId()]
 	s.mu.Unlock()
@@ -318,7 +321,8 @@ func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Req
 	return connect.NewResponse(&filesystem.GetWatcherEventsResponse{Events: events}), nil
 }
 
-func (s *filesystemService) RemoveWatcher(_ context.Context, req *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
+func (filesystemService) RemoveWatcher(ctx context.Context, req *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
+	s := serverOf(ctx)
 	s.mu.Lock()
 	w, ok := s.watchers[req.Msg.GetWatcherId()]
 	delete(s.watchers, req.Msg.GetWatcherId())
