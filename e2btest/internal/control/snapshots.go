@@ -123,9 +123,12 @@ func parseSnapshotName(team *Team, ref string) (templateName, *Error) {
 
 // snapshot keeps the state of a running sandbox under a name, also if the client
 // does not wait for it.
-func (s *Server) snapshot(ctx context.Context, team *Team, id string, name templateName, memory bool) (view snapshotView, _ *Error) {
-	err := s.checkpoint(ctx, opSnapshot, team, id, memory, func(b *build) { view = s.saveLocked(team, name, b) })
-	return view, err
+func (s *Server) snapshot(ctx context.Context, team *Team, id string, name templateName, memory bool) (snapshotView, *Error) {
+	var view snapshotView
+	if err := s.checkpoint(ctx, opSnapshot, team, id, memory, func(b *build) { view = s.saveLocked(team, name, b) }); err != nil {
+		return snapshotView{}, err // view may yet be written
+	}
+	return view, nil
 }
 
 // checkpointErrors are what the two that copy a sandbox say when its node cannot.

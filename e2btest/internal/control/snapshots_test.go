@@ -433,6 +433,31 @@ func TestNobodyWaits(t *testing.T) {
 	})
 }
 
+// TestNobodyWaitsAtTheEnd: who leaves just as the snapshot is there shares nothing with it.
+func TestNobodyWaitsAtTheEnd(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		t := r.t
+		id := r.create(ownKey, long)
+		for _, path := range []string{"/snapshots", "/fork"} {
+			for range 50 {
+				release := r.hold(nodetest.Snapshot)
+				ctx, cancel := context.WithCancel(t.Context())
+				req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/sandboxes/"+id+path, strings.NewReader(`{}`))
+				req.Header.Set("Content-Type", "application/json")
+				req.Header.Set("X-Api-Key", ownKey)
+				done := make(chan answer, 1)
+				go func() { done <- send(r.api, req) }()
+				synctest.Wait()
+				go release()
+				cancel()
+				require.Contains(t, []int{201, 408}, (<-done).status)
+				synctest.Wait()
+			}
+		}
+		require.Len(t, r.snapshotIDs(""), 50)
+	})
+}
+
 // leaveForks is leave for forks that are being started, which have an answer.
 func (r *rig) leaveForks(id string) {
 	r.t.Helper()
