@@ -34,6 +34,14 @@ type Options struct {
 	// RequireIsolation makes NewServer fail where sandboxes cannot be isolated from
 	// this machine and from each other. Otherwise they are plain processes there.
 	RequireIsolation bool
+	// MemoryLimit, in bytes, and ProcessLimit are for what runs in each sandbox, all
+	// together; threads count as processes. Beyond the first the kernel kills a process,
+	// as E2B's does, and beyond the second it starts none. What the sandbox is said to
+	// have stays. They need Linux, isolated sandboxes, and the right to make control
+	// groups, as root or below what systemd gives a user: where they would not hold
+	// NewServer fails. 0: there is no limit.
+	MemoryLimit  int64
+	ProcessLimit int
 
 	// Run, if set, makes the server a scripted one: it starts no process, on any system.
 	// Run is called for each command, in a goroutine of its own, and returns its exit
@@ -110,6 +118,9 @@ const (
 	V2Routes         // POST /v2/sandboxes and /v2/sandboxes/{id}/connect
 )
 
+// minMemoryLimit is what a shell that starts a program can live with.
+const minMemoryLimit = 8 << 20
+
 // withDefaults checks the options and fills in what is left out.
 func (o Options) withDefaults() (Options, error) {
 	if o.APIKey == "" {
@@ -129,6 +140,12 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Dir != "" && o.StateDir != "":
 		return o, errors.New("there are both Dir and StateDir, and the files of the sandboxes are in either")
+	case o.scripted() && (o.MemoryLimit != 0 || o.ProcessLimit != 0):
+		return o, errors.New("MemoryLimit and ProcessLimit: a scripted server has no processes")
+	case o.MemoryLimit != 0 && o.MemoryLimit < minMemoryLimit:
+		return o, fmt.Errorf("MemoryLimit: %d bytes are too few for a shell: at least %d", o.MemoryLimit, int64(minMemoryLimit))
+	case o.ProcessLimit < 0:
+		return o, fmt.Errorf("ProcessLimit: %d processes are below zero", o.ProcessLimit)
 	case o.scripted() && (o.StateDir != "" || o.Dir != "" || o.HostNetwork):
 		return o, errors.New("StateDir, Dir and HostNetwork: a scripted server has no directory and no network for its sandboxes")
 	case o.MaxSandboxLifetime < time.Second:

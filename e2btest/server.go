@@ -69,6 +69,7 @@ func NewServer(opts *Options) (*Server, error) {
 	}
 	local, err := box.New(box.Options{
 		Dir: o.Dir, Keep: o.state.Sandboxes(), HostNetwork: o.HostNetwork, RequireIsolation: o.RequireIsolation,
+		MemoryLimit: o.MemoryLimit, ProcessLimit: o.ProcessLimit,
 		HangAfterCancel: o.HangAfterCancel, Logger: o.Logger,
 	})
 	if err != nil {

@@ -118,18 +118,24 @@ func TestHostNamesBelowTheDomain(t *testing.T) {
 }
 
 func TestOptionsThatAreRefused(t *testing.T) {
+	run := func(context.Context, *Command) int { return 0 }
 	for want, o := range map[string]Options{
-		"is not an address on loopback":    {Addr: "0.0.0.0:0"},
-		`":0" is not an address`:           {Addr: ":0"},
-		`"192.0.2.1:80" is not an address`: {SandboxAddr: "192.0.2.1:80"},
-		`"example.com:80"`:                 {Addr: "example.com:80"},
-		"missing port":                     {Addr: "127.0.0.1"},
-		"visible ASCII":                    {APIKey: "a\nb"},
-		"below a second":                   {MaxSandboxLifetime: -time.Hour},
-		"below zero":                       {MaxSandboxes: -1},
-		"no name of a template":            {Templates: []string{"Ünï"}},
-		"-1 connections":                   {MaxConnections: -1},
-		"no routes":                        {Routes: 7},
+		"is not an address on loopback":                   {Addr: "0.0.0.0:0"},
+		`":0" is not an address`:                          {Addr: ":0"},
+		`"192.0.2.1:80" is not an address`:                {SandboxAddr: "192.0.2.1:80"},
+		`"example.com:80"`:                                {Addr: "example.com:80"},
+		"missing port":                                    {Addr: "127.0.0.1"},
+		"visible ASCII":                                   {APIKey: "a\nb"},
+		"below a second":                                  {MaxSandboxLifetime: -time.Hour},
+		"below zero":                                      {MaxSandboxes: -1},
+		"no name of a template":                           {Templates: []string{"Ünï"}},
+		"-1 connections":                                  {MaxConnections: -1},
+		"no routes":                                       {Routes: 7},
+		"ProcessLimit: -1 processes":                      {ProcessLimit: -1},
+		"MemoryLimit: -1 bytes":                           {MemoryLimit: -1},
+		"MemoryLimit: 8388607 bytes":                      {MemoryLimit: 8<<20 - 1},
+		"ProcessLimit: a scripted server":                 {Run: run, ProcessLimit: 1},
+		"MemoryLimit and ProcessLimit: a scripted server": {Run: run, MemoryLimit: 8 << 20},
 	} {
 		_, err := NewServer(&o)
 		require.ErrorContains(t, err, want)

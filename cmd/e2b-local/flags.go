@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -97,6 +98,8 @@ func (c *config) flags(getenv func(string) string) *flag.FlagSet {
 	flags.Func("templates", "further `names` of templates, with commas between them", c.addTemplates)
 	flags.Var(lifetime{&c.MaxSandboxLifetime}, "max-lifetime", "how long a sandbox can run without a pause: a `duration` such as 90m")
 	flags.Var(count{&c.MaxSandboxes}, "max-sandboxes", "how many sandboxes can run at the same time: a `number`")
+	flags.Var(size{&c.MemoryLimit}, "memory-limit", "how much memory the processes of a sandbox can have together: a `size` such as 512MiB (default: no limit)")
+	flags.Var(count{&c.ProcessLimit}, "process-limit", "how many processes and threads a sandbox can have: a `number` (default: no limit)")
 	flags.BoolVar(&c.HostNetwork, "host-network", false, "let sandboxes use the network of this machine")
 	flags.BoolVar(&c.RequireIsolation, "require-isolation", false, "fail where sandboxes cannot be isolated from this machine")
 	flags.BoolVar(&c.verbose, "v", false, "log every request")
@@ -190,7 +193,7 @@ func (v lifetime) Set(text string) (err error) {
 type count struct{ n *int }
 
 func (v count) String() string {
-	if v.n == nil {
+	if v.n == nil || *v.n == 0 {
 		return ""
 	}
 	return strconv.Itoa(*v.n)
@@ -203,5 +206,36 @@ func (v count) Set(text string) (err error) {
 	if *v.n < 1 {
 		return errors.New("it is below one")
 	}
+	return nil
+}
+
+// A size is a flag for bytes, with a unit.
+type size struct{ n *int64 }
+
+// minMemory is the least that e2btest allows.
+const minMemory = 8 << 20
+
+func (v size) String() string {
+	if v.n == nil || *v.n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(*v.n>>20, 10) + "MiB"
+}
+
+func (v size) Set(text string) error {
+	number, unit := text, int64(0)
+	for suffix, n := range map[string]int64{"MiB": 1 << 20, "GiB": 1 << 30} {
+		if rest, ok := strings.CutSuffix(text, suffix); ok {
+			number, unit = rest, n
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	switch {
+	case unit == 0 || err != nil || n > math.MaxInt64/unit:
+		return errors.New("it is no number with MiB or GiB behind it")
+	case n < minMemory/unit:
+		return errors.New("it is below 8MiB")
+	}
+	*v.n = n * unit
 	return nil
 }

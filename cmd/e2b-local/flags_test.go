@@ -50,6 +50,9 @@ func TestFlagsAndEnvironment(t *testing.T) {
 		{"templates", "a,b-c", "E2B_LOCAL_TEMPLATES", func(c *config) { c.Templates = []string{"a", "b-c"} }},
 		{"max-lifetime", "90m", "E2B_LOCAL_MAX_LIFETIME", func(c *config) { c.MaxSandboxLifetime = 90 * time.Minute }},
 		{"max-sandboxes", "7", "E2B_LOCAL_MAX_SANDBOXES", func(c *config) { c.MaxSandboxes = 7 }},
+		{"memory-limit", "512MiB", "E2B_LOCAL_MEMORY_LIMIT", func(c *config) { c.MemoryLimit = 512 << 20 }},
+		{"memory-limit", "3GiB", "E2B_LOCAL_MEMORY_LIMIT", func(c *config) { c.MemoryLimit = 3 << 30 }},
+		{"process-limit", "200", "E2B_LOCAL_PROCESS_LIMIT", func(c *config) { c.ProcessLimit = 200 }},
 		{"host-network", "true", "E2B_LOCAL_HOST_NETWORK", func(c *config) { c.HostNetwork = true }},
 		{"require-isolation", "true", "E2B_LOCAL_REQUIRE_ISOLATION", func(c *config) { c.RequireIsolation = true }},
 		{"v", "true", "E2B_LOCAL_V", func(c *config) { c.verbose = true }},
@@ -93,6 +96,12 @@ func TestBadValues(t *testing.T) {
 		{"max-lifetime", "E2B_LOCAL_MAX_LIFETIME", "0s", "it is below a second"},
 		{"max-sandboxes", "E2B_LOCAL_MAX_SANDBOXES", "many", "it is no number"},
 		{"max-sandboxes", "E2B_LOCAL_MAX_SANDBOXES", "0", "it is below one"},
+		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "512", "it is no number with MiB or GiB behind it"},
+		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "muchGiB", "it is no number with MiB or GiB behind it"},
+		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "9000000000GiB", "it is no number with MiB or GiB behind it"},
+		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "7MiB", "it is below 8MiB"},
+		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "-1GiB", "it is below 8MiB"},
+		{"process-limit", "E2B_LOCAL_PROCESS_LIMIT", "0", "it is below one"},
 		{"host-network", "E2B_LOCAL_HOST_NETWORK", "perhaps", "parse error"},
 	} {
 		_, err := parse(nil, environ(test.env, test.value), io.Discard)
@@ -122,5 +131,5 @@ func TestHelp(t *testing.T) {
 		require.Contains(t, help, variable(f.Name))
 		count++
 	})
-	require.Equal(t, 12, count)
+	require.Equal(t, 14, count)
 }

@@ -72,17 +72,12 @@ func run() int {
 		_ = replies.Encode(Reply{Error: err.Error()})
 		return 1
 	}
-	stop := make(chan struct{})
-	children := spawn.OneThread()
 	s.serve()
 	if err := replies.Encode(Reply{}); err != nil {
 		return 1
 	}
-	go func() {
-		defer close(stop)
-		s.obey(control, replies)
-	}()
-	children(stop)
+	s.obey(control, replies)
+	s.stopStarting()
 	s.end()
 	return 0
 }
@@ -117,6 +112,8 @@ type sandbox struct {
 	meter     meter
 	listeners []listener
 	forward   net.Listener
+
+	stopStarting func() // no process is started after it
 }
 
 type listener struct {
@@ -126,9 +123,13 @@ type listener struct {
 
 // boot makes the sandbox ready to serve.
 func boot(cfg *Config) (*sandbox, error) {
+	groups, err := openGroups(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer groups.close()
 	files, shm := cfg.Root, ""
 	if cfg.Isolated {
-		var err error
 		if files, err = isolate(cfg); err != nil {
 			return nil, err
 		}
@@ -144,6 +145,9 @@ func boot(cfg *Config) (*sandbox, error) {
 	}
 
 	s := &sandbox{cfg: cfg, tree: tree{whole: cfg.Isolated}}
+	if s.stopStarting, err = spawn.OneThread(func() error { return prepareChildren(cfg, groups) }); err != nil {
+		return nil, err
+	}
 	s.meter = meter{tree: &s.tree, shm: shm, files: disk{dir: files}}
 	logger := log.New(os.Stderr, "", 0)
 	var both http.Protocols
@@ -176,7 +180,6 @@ func boot(cfg *Config) (*sandbox, error) {
 		inside := &http.Server{Handler: withoutClock(l.server.Handler), IdleTimeout: idleTimeout, ErrorLog: logger, Protocols: l.server.Protocols}
 		s.listeners = append(s.listeners, listener{ln, inside})
 	}
-	var err error
 	if s.forward, err = inheritedListener(ForwardFD); err != nil {
 		return nil, err
 	}

@@ -50,6 +50,13 @@ type Config struct {
 	// Volumes are directories of the host to show writable, at paths that need not
 	// exist.
 	Volumes []Volume
+	// Tasks are the files "tasks" of the control groups (version 1) that limit the
+	// processes of the sandbox, and Commands is the directory of the one of version 2.
+	Tasks    []string
+	Commands string
+	// SharedMemory is how many bytes of files /dev/shm can have, 0: as many as the system
+	// lets it have.
+	SharedMemory int64
 	// Path is the PATH of commands.
 	Path string
 	// Python is the interpreter. Empty: there is none, PythonErr says why.

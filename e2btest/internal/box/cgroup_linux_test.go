@@ -14,42 +14,62 @@ func TestFindCgroup(t *testing.T) {
 		mounts      []mounts.Mount
 		memberships string
 		want        string // empty: an error
+		controller  string
 	}{
 		"usual": {
 			[]mounts.Mount{{Root: "/", Path: "/sys/fs/cgroup", Type: "cgroup2"}},
 			"0::/user.slice/session-1.scope\n",
-			"/sys/fs/cgroup/user.slice/session-1.scope",
+			"/sys/fs/cgroup/user.slice/session-1.scope", "",
 		},
 		"hybrid": {
 			[]mounts.Mount{tmpfs, {Root: "/", Path: "/sys/fs/cgroup/unified", Type: "cgroup2"}},
 			"4:memory:/a\n0::/\n",
-			"/sys/fs/cgroup/unified",
+			"/sys/fs/cgroup/unified", "",
 		},
 		"part is mounted": {
 			[]mounts.Mount{{Root: "/docker/1", Path: "/sys/fs/cgroup", Type: "cgroup2"}},
 			"0::/docker/1/x\n",
-			"/sys/fs/cgroup/x",
+			"/sys/fs/cgroup/x", "",
 		},
 		"that part": {
 			[]mounts.Mount{{Root: "/docker/1", Path: "/sys/fs/cgroup", Type: "cgroup2"}},
 			"0::/docker/1\n",
-			"/sys/fs/cgroup",
+			"/sys/fs/cgroup", "",
 		},
 		"another part": {
 			[]mounts.Mount{{Root: "/docker/1", Path: "/sys/fs/cgroup", Type: "cgroup2"}},
 			"0::/docker/10\n",
-			"",
+			"", "",
 		},
 		"outside of the namespace": {
 			[]mounts.Mount{{Root: "/..", Path: "/sys/fs/cgroup", Type: "cgroup2"}},
 			"0::/\n",
-			"",
+			"", "",
 		},
-		"version 1": {[]mounts.Mount{tmpfs}, "4:memory:/a\n", ""},
-		"none":      {nil, "", ""},
+		"version 1": {[]mounts.Mount{tmpfs}, "4:memory:/a\n", "", ""},
+		"none":      {nil, "", "", ""},
+		"pids": {
+			[]mounts.Mount{
+				{Root: "/", Path: "/sys/fs/cgroup/cpu", Type: "cgroup", Super: []string{"rw", "cpu"}},
+				{Root: "/", Path: "/sys/fs/cgroup/pids", Type: "cgroup", Super: []string{"rw", "memory", "pids"}},
+				{Root: "/", Path: "/sys/fs/cgroup/unified", Type: "cgroup2", Super: []string{"rw"}},
+			},
+			"4:memory,pids:/a\n3:cpu:/b\n0::/c\n",
+			"/sys/fs/cgroup/pids/a", "pids",
+		},
+		"another controller": {
+			[]mounts.Mount{{Root: "/", Path: "/sys/fs/cgroup/cpu", Type: "cgroup", Super: []string{"rw", "cpu"}}},
+			"3:cpu:/b\n0::/c\n",
+			"", "pids",
+		},
+		"a controller of version 2": {
+			[]mounts.Mount{{Root: "/", Path: "/sys/fs/cgroup", Type: "cgroup2", Super: []string{"rw"}}},
+			"0::/c\n",
+			"", "pids",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := findCgroup(c.mounts, c.memberships)
+			got, _, err := findCgroup(c.mounts, c.memberships, c.controller)
 			require.Equal(t, c.want, got)
 			require.Equal(t, c.want == "", err != nil, "%v", err)
 		})

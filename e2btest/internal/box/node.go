@@ -53,8 +53,12 @@ type Node struct {
 	dir     *ownedDir
 	sockets *ownedDir // if the path of dir is too long for sockets
 	cgroups *cgroups  // nil: processes are stopped by signals
-	starter *starter
-	counter atomic.Uint64 // makes the names of sockets
+	// limits are the control groups that only limit, and unlimited is what they do not:
+	// that is left to cgroups.
+	limits    []*cgroups
+	unlimited []limit
+	starter   *starter
+	counter   atomic.Uint64 // makes the names of sockets
 
 	isolation isolation
 	reason    string // why there is none
@@ -97,6 +101,11 @@ func (n *Node) open() error {
 	}
 	n.starter = newStarter()
 	n.config.HangAfterCancel = n.opts.HangAfterCancel
+	// As in a machine that has so much: with more in files no program could remove them.
+	n.config.SharedMemory = n.opts.MemoryLimit / 2
+	if n.limits, n.unlimited, err = newLimits(n.cgroupName(), n.opts.limits()); err != nil {
+		return err
+	}
 
 	has := findInterpreters()
 	var reasons []error
@@ -114,6 +123,9 @@ func (n *Node) open() error {
 		}
 	}
 	n.reason = errors.Join(reasons...).Error()
+	if limits := n.opts.limits(); len(limits) > 0 {
+		return fmt.Errorf("%s: sandboxes cannot be isolated and limited: %s", namesOf(limits), n.reason)
+	}
 	if n.opts.RequireIsolation {
 		return fmt.Errorf("sandboxes cannot be isolated: %s", n.reason)
 	}
@@ -177,8 +189,8 @@ func (n *Node) tryIsolation(i isolation, has interpreters) error {
 	n.layout = l
 	n.config.Binds = l.binds
 
-	if !n.opts.NoCgroup {
-		n.cgroups, err = newCgroups(n.cgroupName())
+	if !n.opts.NoCgroup || len(n.unlimited) > 0 {
+		n.cgroups, err = newCgroups(n.cgroupName(), n.unlimited)
 		if err == nil {
 			if err = n.probe(); err == nil {
 				return nil
@@ -189,6 +201,9 @@ func (n *Node) tryIsolation(i isolation, has interpreters) error {
 				return err
 			}
 			n.cgroups = nil
+		}
+		if len(n.unlimited) > 0 {
+			return fmt.Errorf("control groups cannot be used: %w", err)
 		}
 		n.log.DebugContext(context.Background(), "processes are stopped by signals: they cannot be frozen with a control group", "reason", err)
 	}
@@ -282,8 +297,10 @@ func (n *Node) closeAll() error {
 		n.starter.stop()
 	}
 	err := errors.Join(errs...)
-	if n.cgroups != nil {
-		err = errors.Join(err, n.cgroups.remove())
+	for _, g := range append(n.limits, n.cgroups) {
+		if g != nil {
+			err = errors.Join(err, g.remove())
+		}
 	}
 	for _, dir := range []*ownedDir{n.sockets, n.dir} {
 		if dir != nil {

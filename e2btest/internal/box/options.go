@@ -23,6 +23,11 @@ type Options struct {
 	NoIsolation bool
 	// NoCgroup stops processes by signals also where control groups can freeze them.
 	NoCgroup bool
+	// MemoryLimit, in bytes, and ProcessLimit are for the processes of each sandbox
+	// together, and count them as the kernel does: threads are processes. 0: there is
+	// none. New fails where they do not hold, also where sandboxes cannot be isolated.
+	MemoryLimit  int64
+	ProcessLimit int
 	// HangAfterCancel imitates a fault of the real code interpreter: see interp.Config.
 	HangAfterCancel bool
 	// Logger may be nil.

@@ -27,7 +27,8 @@ type process struct {
 	log      *slog.Logger
 	isolated bool
 	cmd      *exec.Cmd
-	group    *cgroup // nil: there is none
+	group    *cgroup // nil: it is not frozen by one
+	limits   []*cgroup
 
 	control *os.File // the agent ends at its end
 	replies *os.File
@@ -75,10 +76,8 @@ func (n *Node) startProcess(ctx context.Context, cfg agent.Config, log *slog.Log
 		theirs = append(theirs, f)
 		p.sockets = append(p.sockets, path)
 	}
-	if n.cgroups != nil {
-		if p.group, err = n.cgroups.add(fmt.Sprintf("%s-%x", cfg.Spec.ID, n.counter.Add(1))); err != nil {
-			return nil, err
-		}
+	if err := p.addGroups(n, &cfg); err != nil {
+		return nil, err
 	}
 
 	self, err := executable()
@@ -114,6 +113,28 @@ func (n *Node) startProcess(ctx context.Context, cfg agent.Config, log *slog.Log
 	}
 	p.serving.Store(true)
 	return p, nil
+}
+
+// addGroups makes the control groups.
+func (p *process) addGroups(n *Node, cfg *agent.Config) (err error) {
+	name := fmt.Sprintf("%s-%x", cfg.Spec.ID, n.counter.Add(1))
+	if n.cgroups != nil {
+		if p.group, err = n.cgroups.add(name); err != nil {
+			return err
+		}
+		if len(n.unlimited) > 0 {
+			cfg.Commands = p.group.commands
+		}
+	}
+	for _, limit := range n.limits {
+		g, err := limit.add(name)
+		if err != nil {
+			return err
+		}
+		p.limits = append(p.limits, g)
+		cfg.Tasks = append(cfg.Tasks, g.tasks())
+	}
+	return nil
 }
 
 // listen returns a socket that listens on path.
@@ -206,8 +227,10 @@ func (p *process) end() error {
 	if p.replies != nil {
 		errs = append(errs, p.replies.Close())
 	}
-	if p.group != nil {
-		errs = append(errs, p.group.remove())
+	for _, g := range append(p.limits, p.group) {
+		if g != nil {
+			errs = append(errs, g.remove())
+		}
 	}
 	for _, path := range p.sockets {
 		errs = append(errs, os.Remove(path))

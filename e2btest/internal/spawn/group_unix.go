@@ -37,14 +37,20 @@ func Groups() []int {
 }
 
 func leadGroup(cmd *exec.Cmd) {
-	attr := new(unix.SysProcAttr)
-	if cmd.SysProcAttr != nil {
-		*attr = *cmd.SysProcAttr
-	}
+	attr := attributes(cmd)
 	if !attr.Setsid && !attr.Setpgid {
 		attr.Setpgid = true
 		cmd.SysProcAttr = attr
 	}
+}
+
+// attributes returns a copy of those of a command.
+func attributes(cmd *exec.Cmd) *unix.SysProcAttr {
+	attr := new(unix.SysProcAttr)
+	if cmd.SysProcAttr != nil {
+		*attr = *cmd.SysProcAttr
+	}
+	return attr
 }
 
 func enterGroup(pid int) {

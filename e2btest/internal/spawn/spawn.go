@@ -28,6 +28,7 @@ var (
 
 	starting atomic.Pointer[thread] // nil: Start works on the caller's thread
 	grouping atomic.Bool            // each child leads an own process group
+	cgroup   atomic.Int32           // descriptor of the control group for children; 0: that of this process
 )
 
 // Start is cmd.Start for a child that Wait will collect.
@@ -50,6 +51,9 @@ func start(cmd *exec.Cmd) error {
 	defer mu.RUnlock()
 	if grouping.Load() {
 		leadGroup(cmd)
+	}
+	if fd := cgroup.Load(); fd != 0 {
+		enterCgroup(cmd, int(fd))
 	}
 	if err := cmd.Start(); err != nil {
 		return err
@@ -90,24 +94,38 @@ type thread struct {
 	done chan struct{}
 }
 
-// OneThread makes every Start after it work on the thread of the one goroutine
-// that must then call serve, which returns when stop is closed. What a child
-// inherits from a thread and not from a process, such as the bounding set of
-// capabilities, is then the same for all children.
-func OneThread() (serve func(stop <-chan struct{})) {
+// OneThread makes every Start after it work on one thread, where prepare is run first,
+// until stop is called; where prepare fails nothing changes. What a child inherits from a
+// thread and not from a process, such as the bounding set of capabilities, is then the
+// same for all children.
+func OneThread(prepare func() error) (stop func(), err error) {
 	t := &thread{work: make(chan func()), done: make(chan struct{})}
-	starting.Store(t)
-	return func(stop <-chan struct{}) {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
+	over := make(chan struct{})
+	prepared := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for ever: nothing else is to have what prepare has made of it
 		defer close(t.done)
+		err := prepare()
+		prepared <- err
+		if err != nil {
+			return
+		}
 		for {
 			select {
 			case f := <-t.work:
 				f()
-			case <-stop:
+			case <-over:
 				return
 			}
 		}
+	}()
+	if err := <-prepared; err != nil {
+		<-t.done
+		return nil, err
 	}
+	starting.Store(t)
+	return sync.OnceFunc(func() {
+		close(over)
+		<-t.done
+	}), nil
 }

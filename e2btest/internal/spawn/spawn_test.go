@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -82,17 +81,19 @@ func TestHold(t *testing.T) {
 
 func TestOneThread(t *testing.T) {
 	t.Cleanup(func() { starting.Store(nil) })
-	serve := OneThread()
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() { serve(stop) })
+	_, err := OneThread(func() error { return os.ErrPermission })
+	require.ErrorIs(t, err, os.ErrPermission)
+	prepared := 0
+	stop, err := OneThread(func() error { prepared = unix.Getpid(); return nil })
+	require.NoError(t, err)
+	require.Equal(t, os.Getpid(), prepared)
 	for code := range 3 {
 		cmd := exit(code)
 		require.NoError(t, Start(cmd))
 		requireExit(t, code, Wait(cmd))
 	}
-	close(stop)
-	wg.Wait()
+	stop()
+	stop() // does nothing
 	require.ErrorIs(t, Start(exit(0)), ErrStopped)
 }
 

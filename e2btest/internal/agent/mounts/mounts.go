@@ -19,6 +19,7 @@ type Mount struct {
 	Path    string   // where
 	Options []string // of the mount, not of the file system
 	Type    string   // of the file system
+	Super   []string // options of the file system
 }
 
 // List returns what is mounted.
@@ -49,11 +50,15 @@ func parse(r io.Reader) ([]Mount, error) {
 		if dash < 6 || dash+1 >= len(fields) {
 			return nil, fmt.Errorf("mounts: unknown form of line %q", line)
 		}
-		mounts = append(mounts, Mount{
+		m := Mount{
 			Root:    unescape.Replace(fields[3]),
 			Path:    unescape.Replace(fields[4]),
 			Options: strings.Split(fields[5], ","),
 			Type:    fields[dash+1],
-		})
+		}
+		if dash+3 < len(fields) {
+			m.Super = strings.Split(fields[dash+3], ",")
+		}
+		mounts = append(mounts, m)
 	}
 }

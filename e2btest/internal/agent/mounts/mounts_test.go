@@ -18,8 +18,8 @@ func TestParse(t *testing.T) {
 40 30 0:37 /a\040b /sys/fs/c\134d ro,nosuid shared:9 master:1 - cgroup2 cgroup2 rw`))
 	require.NoError(t, err)
 	require.Equal(t, []Mount{
-		{Root: "/", Path: "/", Options: []string{"rw", "relatime"}, Type: "ext4"},
-		{Root: "/a b", Path: `/sys/fs/c\d`, Options: []string{"ro", "nosuid"}, Type: "cgroup2"},
+		{Root: "/", Path: "/", Options: []string{"rw", "relatime"}, Type: "ext4", Super: []string{"rw", "discard"}},
+		{Root: "/a b", Path: `/sys/fs/c\d`, Options: []string{"ro", "nosuid"}, Type: "cgroup2", Super: []string{"rw"}},
 	}, got)
 }
 
