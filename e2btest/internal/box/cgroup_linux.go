@@ -187,18 +187,28 @@ func makeCgroups(own, name, check string) (*cgroups, error) {
 	}
 
 	g := &cgroups{dir: filepath.Join(own, name)}
-	if err := os.Mkdir(g.dir, 0o755); err != nil {
-		return nil, err
+	for {
+		if err := os.Mkdir(g.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		if g.lock, err = lockCgroup(g.dir); err == nil {
+			break
+		}
+		if !isTaken(err) {
+			return nil, errors.Join(err, g.remove())
+		}
+		<-time.After(time.Millisecond)
 	}
-	if g.lock, err = lockCgroup(g.dir); err == nil {
-		// It is not there if the kernel is too old, or if it was taken for an abandoned
-		// one before it was locked.
-		_, err = os.Stat(filepath.Join(g.dir, check))
-	}
-	if err != nil {
+	if _, err := os.Stat(filepath.Join(g.dir, check)); err != nil { // the kernel is too old
 		return nil, errors.Join(err, g.remove())
 	}
 	return g, nil
+}
+
+// isTaken says whether a group could not be locked since another node takes it for
+// abandoned, as it is until it is locked, and removes it.
+func isTaken(err error) bool {
+	return errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist)
 }
 
 // lockCgroup opens and locks the directory of a control group.
@@ -210,6 +220,10 @@ func lockCgroup(dir string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	if _, err := os.Stat(dir); err != nil { // it was removed meanwhile
+		f.Close()
+		return nil, err
 	}
 	return f, nil
 }

@@ -1,9 +1,14 @@
 package box
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/agent/mounts"
 )
@@ -74,4 +79,33 @@ func TestFindCgroup(t *testing.T) {
 			require.Equal(t, c.want == "", err != nil, "%v", err)
 		})
 	}
+}
+
+// Groups are made beside each other, though each maker looks for those that are
+// abandoned, as all are until they are locked.
+func TestMakeCgroupsAtOnce(t *testing.T) {
+	own, _, err := ownCgroup("")
+	if errors.Is(err, errNotMounted) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	errs := make([]error, 8)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			for j := range 50 {
+				g, err := makeCgroups(own, fmt.Sprintf("e2btest-at-once-%d-%d", i, j), "cgroup.procs")
+				if err == nil {
+					err = g.remove()
+				}
+				errs[i] = errors.Join(errs[i], err)
+			}
+		})
+	}
+	wg.Wait()
+	err = errors.Join(errs...)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+		t.Skip("this user makes no control groups on this system: ", err)
+	}
+	require.NoError(t, err)
 }

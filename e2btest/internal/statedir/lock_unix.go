@@ -23,3 +23,9 @@ func lock(path string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// unlock ends the lock. To close the file is not enough: a process that is just being
+// started has it open, too, until it becomes another program.
+func unlock(f *os.File) error {
+	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
+}

@@ -132,5 +132,5 @@ func (d *Dir) Close() error {
 	if d == nil {
 		return nil
 	}
-	return d.lock.Close()
+	return unlock(d.lock)
 }
