@@ -58,7 +58,7 @@ func New(cfg Config) *Plane {
 	if cfg.JSON {
 		opts = append(opts, connect.WithCodec(codec{name: "json"}))
 	}
-	rpc := &http.Client{Transport: carryHeaders(statusErrors(cfg.Transport)), CheckRedirect: transport.CheckRedirect}
+	rpc := doer{carryHeaders(statusErrors(cfg.Transport))}
 	base := strings.TrimSuffix(cfg.BaseURL.String(), "/")
 	return &Plane{
 		cfg:     cfg,
@@ -95,6 +95,14 @@ func statusErrors(rt http.RoundTripper) http.RoundTripper {
 		return nil, transport.NewStatusError(resp.StatusCode, r.Header, resp.Header, body)
 	})
 }
+
+// A doer sends requests as an http.Client does that has neither cookies nor a limit, and
+// never sees a redirect, since statusErrors makes an error of it: without the copies that
+// one makes for what could follow.
+type doer struct{ rt http.RoundTripper }
+
+// Do implements connect.HTTPClient.
+func (d doer) Do(r *http.Request) (*http.Response, error) { return d.rt.RoundTrip(r) }
 
 type headersKey struct{}
 

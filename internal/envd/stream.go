@@ -48,6 +48,7 @@ type Stream struct {
 	cancel context.CancelCauseFunc
 	ctx    context.Context
 	watch  *time.Timer // nil until a ping was seen
+	bound  *time.Timer // cancels; nil: there was no limit
 }
 
 // ErrSilent is returned when a server has stopped to show that a stream is alive.
@@ -112,11 +113,12 @@ func open(ctx, life context.Context, limit time.Duration, sink func(Pipe, []byte
 	life, cancel := context.WithCancelCause(life)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	defer stop()
+	var bound *time.Timer
 	inTime := func() bool { return true }
 	if limit > 0 {
-		t := time.AfterFunc(limit, func() { cancel(transport.ErrTimeout) })
-		defer t.Stop()
-		inTime = t.Stop
+		bound = time.AfterFunc(limit, func() { cancel(transport.ErrTimeout) })
+		defer bound.Stop()
+		inTime = bound.Stop
 	}
 	conn, err := call(life)
 	if err != nil {
@@ -124,7 +126,7 @@ func open(ctx, life context.Context, limit time.Duration, sink func(Pipe, []byte
 		cancel(nil)
 		return nil, err
 	}
-	s := &Stream{conn: conn, ctx: life, cancel: cancel}
+	s := &Stream{conn: conn, ctx: life, cancel: cancel, bound: bound}
 	if sink != nil {
 		s.frame.Sink = func(from Pipe, p []byte) error {
 			if s.watch != nil {
@@ -172,8 +174,12 @@ func (s *Stream) End() End { return s.frame.End }
 
 // Drain reads up to the end frame, so that the connection can be used again.
 func (s *Stream) Drain() {
-	t := time.AfterFunc(drainWait, func() { s.cancel(nil) })
-	defer t.Stop()
+	if s.bound == nil {
+		s.bound = time.AfterFunc(drainWait, func() { s.cancel(nil) })
+	} else {
+		s.bound.Reset(drainWait)
+	}
+	defer s.bound.Stop()
 	s.frame.Sink = nil
 	for s.receive() == nil {
 	}
