@@ -200,8 +200,8 @@ func (s *Server) Close() {
 		// Not every ResponseWriter has deadlines; with those that have none, the
 		// stream ends with an error.
 		past := time.Unix(1, 0)
-		_ = req.control.SetReadDeadline(past)
 		_ = req.control.SetWriteDeadline(past)
+		_ = req.control.SetReadDeadline(past) // net/http ends the request at once, which would be told
 		req.cancel()
 	}
 	for _, c := range s.procs.live {
