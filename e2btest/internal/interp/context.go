@@ -71,6 +71,11 @@ func (c *codeContext) ready(ctx context.Context) (kernel, error) {
 		case <-k.ready():
 			return k, nil
 		case <-k.exited():
+			select {
+			case <-k.ready():
+				return k, nil // it has died since then, which run will tell
+			default:
+			}
 			c.mu.Lock()
 			again := c.resets > resets
 			c.mu.Unlock()

@@ -313,6 +313,29 @@ func TestKernelDeath(t *testing.T) {
 	}
 }
 
+// deadKernel was ready once.
+type deadKernel struct{ kernel }
+
+func (deadKernel) ready() <-chan struct{}  { return closedChannel }
+func (deadKernel) exited() <-chan struct{} { return closedChannel }
+func (deadKernel) failure() error          { return errCut }
+
+var closedChannel = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// A kernel that dies as it is asked for has started all the same.
+func TestDeathOfAReadyKernel(t *testing.T) {
+	c := &codeContext{kernel: deadKernel{}}
+	for range 100 {
+		k, err := c.ready(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, deadKernel{}, k)
+	}
+}
+
 func TestDeathInTheMiddleOfALine(t *testing.T) {
 	s := newService(t, nil)
 	r := s.start("print('x' * 50_000_000)")
