@@ -26,10 +26,11 @@ const (
 )
 
 // What a sandbox calls itself, and the uid of its user "user" if it has more users
-// than one.
+// than one. Then it has Users users.
 const (
 	Hostname = "e2b.local"
 	UserID   = 1000
+	Users    = 1 << 16
 )
 
 // A Config describes the sandbox to be. It is encoded as JSON.
@@ -42,6 +43,8 @@ type Config struct {
 	Isolated bool
 	// OneUser says that the namespace has no user besides uid 0.
 	OneUser bool
+	// OwnUsers says that the process has an own user namespace.
+	OwnUsers bool
 	// OwnNetwork says that the process has an own network namespace.
 	OwnNetwork bool
 	// Binds are the directories and files of the host to show read-only, at the
@@ -79,6 +82,9 @@ type Bind struct {
 
 // A Volume is a directory of the host that a sandbox sees at a path of its own.
 type Volume struct{ Source, Path string }
+
+// SystemMounts are the directories of a sandbox that have no files of its own.
+var SystemMounts = []string{"/dev", "/proc", "/sys"}
 
 // Below says whether path is dir or in it. Both are absolute and clean.
 func Below(path, dir string) bool {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -42,24 +43,11 @@ func isolate(cfg *Config) (files string, err error) {
 	if err := mount(cfg.Root, cfg.Root, "", unix.MS_BIND, ""); err != nil {
 		return "", err
 	}
-	for _, b := range cfg.Binds {
-		err := mount(b.Path, cfg.Root+b.Path, "", unix.MS_BIND|unix.MS_REC, "")
-		if b.Optional && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)) {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
+	if err := mountInside(cfg); err != nil {
+		return "", err
 	}
 	volumes, err := openVolumes(cfg.Volumes)
 	if err != nil {
-		return "", err
-	}
-	if err := mountDev(cfg.Root+"/dev", cfg.SharedMemory); err != nil {
-		return "", err
-	}
-	const harmless = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	if err := mount("proc", cfg.Root+"/proc", "proc", harmless, ""); err != nil {
 		return "", err
 	}
 
@@ -77,14 +65,20 @@ func isolate(cfg *Config) (files string, err error) {
 		return "", err
 	}
 
-	volumePaths, err := mountVolumes(volumes, cfg.Volumes)
-	if err != nil {
-		return "", err
+	if cfg.OwnUsers {
+		// Who made a namespace of users would have all rights in it, also to mount.
+		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
+			return "", err
+		}
 	}
 	if err := coverProc(); err != nil {
 		return "", err
 	}
-	if err := restrictMounts(cfg.Binds, volumePaths); err != nil {
+	if err := restrictMounts(); err != nil {
+		return "", err
+	}
+	// Last, since from here on paths can lead through what sandboxes have written.
+	if err := mountVolumes(volumes, cfg.Volumes); err != nil {
 		return "", err
 	}
 	if err := unix.Sethostname([]byte(Hostname)); err != nil {
@@ -105,14 +99,83 @@ func mount(source, target, fstype string, flags uintptr, data string) error {
 	return nil
 }
 
+// mountInside mounts what a sandbox has besides its own files. Those can be of an earlier
+// life, in which root could put links to anywhere in the way: no link is followed.
+func mountInside(cfg *Config) error {
+	root, err := unix.Open(cfg.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", cfg.Root, err)
+	}
+	defer unix.Close(root)
+	for _, b := range cfg.Binds {
+		err := mountBind(root, b.Path)
+		if b.Optional && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("show %s: %w", b.Path, err)
+		}
+	}
+	if err := mountOn(root, "dev", func(dev string) error {
+		return mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=1m")
+	}); err != nil {
+		return err
+	}
+	if err := mountOn(root, "dev", func(dev string) error { return fillDev(dev, cfg.SharedMemory) }); err != nil {
+		return err
+	}
+	return mountOn(root, "proc", func(proc string) error {
+		return mount("proc", proc, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	})
+}
+
+// openInside opens what path, without links, means below root.
+func openInside(root int, path string) (int, error) {
+	return unix.Openat2(root, strings.TrimPrefix(path, "/"), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+}
+
+// mountOn calls do with another path of the one below root, which no link can change.
+func mountOn(root int, path string, do func(path string) error) error {
+	fd, err := openInside(root, path)
+	if err != nil {
+		return fmt.Errorf("open /%s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	return do(fmt.Sprintf("/proc/self/fd/%d", fd))
+}
+
+// mountBind shows a directory or file of the host at the same path, with what is mounted
+// in it, as nothing that can be changed.
+func mountBind(root int, path string) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	if err := setMountAttr(tree, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NODEV); err != nil {
+		return err
+	}
+	at, err := openInside(root, path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	return unix.MoveMount(tree, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+// setMountAttr restricts mounts that nobody sees yet.
+func setMountAttr(tree int, attr uint64) error {
+	return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr})
+}
+
 // devices are those of the host that a sandbox has.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
-// mountDev makes a /dev with the devices that programs need.
-func mountDev(dev string, sharedMemory int64) error {
-	if err := mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=1m"); err != nil {
-		return err
-	}
+// fillDev makes of an empty directory a /dev with the devices that programs need.
+func fillDev(dev string, sharedMemory int64) error {
 	for _, path := range devices {
 		target := filepath.Join(dev, filepath.Base(path))
 		// A namespace of an unprivileged user can have no device of its own.
@@ -164,37 +227,41 @@ func openVolumes(volumes []Volume) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open volume for %s: %w", v.Path, err)
 		}
+		if err := setMountAttr(fd, unix.MOUNT_ATTR_NODEV); err != nil {
+			return nil, fmt.Errorf("restrict volume for %s: %w", v.Path, err)
+		}
 		trees[i] = fd
 	}
 	return trees, nil
 }
 
-// mountVolumes mounts them when the root is the sandbox's own, since what its
-// processes have put in the way must not lead out of it. It returns where they are.
-func mountVolumes(trees []int, volumes []Volume) ([]string, error) {
-	var paths []string
+// mountVolumes mounts them when the root is the sandbox's own and nothing of the host can
+// be changed in it, since what its processes have put in the way must not lead out of it.
+func mountVolumes(trees []int, volumes []Volume) error {
 	for i, v := range volumes {
 		if err := os.MkdirAll(v.Path, 0o755); err != nil {
-			return nil, fmt.Errorf("mount volume: %w", err)
+			return fmt.Errorf("mount volume: %w", err)
 		}
 		at, err := filepath.EvalSymlinks(v.Path)
 		if err != nil {
-			return nil, fmt.Errorf("mount volume: %w", err)
+			return fmt.Errorf("mount volume: %w", err)
+		}
+		if at == "/" || slices.ContainsFunc(SystemMounts, func(dir string) bool { return Below(at, dir) }) {
+			return fmt.Errorf("mount volume: %s leads to %s", v.Path, at)
 		}
 		if err := unix.MoveMount(trees[i], "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return nil, fmt.Errorf("mount volume on %s: %w", at, err)
+			return fmt.Errorf("mount volume on %s: %w", at, err)
 		}
 		if err := unix.Close(trees[i]); err != nil {
-			return nil, err
+			return err
 		}
-		paths = append(paths, at)
 	}
-	return paths, nil
+	return nil
 }
 
-// restrictMounts makes all that is the host's read-only, except volumes, and lets no
-// device be opened in the sandbox's own files.
-func restrictMounts(binds []Bind, volumes []string) error {
+// restrictMounts makes what is left of the host's read-only, and lets no device be opened
+// in the sandbox's own files.
+func restrictMounts() error {
 	all, err := mounts.List()
 	if err != nil {
 		return err
@@ -202,10 +269,8 @@ func restrictMounts(binds []Bind, volumes []string) error {
 	for _, m := range all {
 		flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT)
 		switch {
-		case m.Path == "/", slices.Contains(volumes, m.Path):
+		case m.Path == "/":
 			flags |= unix.MS_NODEV
-		case slices.ContainsFunc(binds, func(b Bind) bool { return Below(m.Path, b.Path) }):
-			flags |= unix.MS_NODEV | unix.MS_RDONLY
 		case slices.Contains(devices, m.Path), Below(m.Path, "/proc") && m.Path != "/proc":
 			// Devices can be written to all the same, but their modes are not changed.
 			flags |= unix.MS_RDONLY

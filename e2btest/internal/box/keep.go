@@ -67,7 +67,7 @@ func (n *Node) discard(dir string) error {
 
 // Layout implements node.Keeper.
 func (n *Node) Layout() string {
-	return [...]string{plain: "plain", userNamespaces: "isolated, one user", namespaces: "isolated"}[n.isolation]
+	return [...]string{plain: "plain", userNamespaces: "isolated, one user", namespaces: "isolated", allNamespaces: "isolated"}[n.isolation]
 }
 
 // AdoptSandbox implements node.Keeper.

@@ -43,7 +43,8 @@ type isolation int
 const (
 	plain          isolation = iota // nothing
 	userNamespaces                  // namespaces and one user, who is nobody special outside
-	namespaces                      // namespaces
+	namespaces                      // namespaces, but the users of the host
+	allNamespaces                   // namespaces, and users as many as it likes
 )
 
 // A Node runs sandboxes as child processes.
@@ -164,6 +165,7 @@ func (n *Node) tryIsolation(i isolation, has interpreters) error {
 	n.isolation = i
 	n.config.Isolated = true
 	n.config.OneUser = i == userNamespaces
+	n.config.OwnUsers = i != namespaces
 	n.config.OwnNetwork = !n.opts.HostNetwork
 	var l *layout
 	var err error

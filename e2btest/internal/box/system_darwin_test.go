@@ -1,3 +1,7 @@
 package box_test
 
+import "errors"
+
 const hasNamespaces = false
+
+func addKey() error { return errors.ErrUnsupported }

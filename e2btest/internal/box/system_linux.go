@@ -14,7 +14,7 @@ const noIsolation = "" // there is always an error that says why
 // isolations returns what to try, the best first.
 func isolations() []isolation {
 	if os.Geteuid() == 0 {
-		return []isolation{namespaces, userNamespaces}
+		return []isolation{allNamespaces, namespaces, userNamespaces}
 	}
 	return []isolation{userNamespaces}
 }
@@ -49,7 +49,14 @@ func (i isolation) sysProcAttr(ownNetwork bool, group *cgroup) *syscall.SysProcA
 	if ownNetwork {
 		attr.Cloneflags |= syscall.CLONE_NEWNET
 	}
-	if i == userNamespaces {
+	switch i {
+	case allNamespaces:
+		// The same users, but root is nobody special to the rest of the kernel.
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: agent.Users}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: agent.Users}}
+		attr.GidMappingsEnableSetgroups = true
+	case userNamespaces:
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}

@@ -33,6 +33,9 @@ func (n *Node) volumes(wanted []node.Volume) ([]agent.Volume, error) {
 	}
 	var out []agent.Volume
 	for _, v := range wanted {
+		if dir := n.shown(v.Path); dir != "" {
+			return nil, &node.RefusedError{Text: fmt.Sprintf("volume path '%s': %s is this machine's, and nothing can be mounted in it", v.Path, dir)}
+		}
 		dir, err := n.volumeDir(v.ID)
 		if err != nil {
 			return nil, err
@@ -43,6 +46,21 @@ func (n *Node) volumes(wanted []node.Volume) ([]agent.Volume, error) {
 		out = append(out, agent.Volume{Source: dir, Path: v.Path})
 	}
 	return out, nil
+}
+
+// shown returns the directory which a path is in that is not the sandbox's own, if any.
+func (n *Node) shown(path string) string {
+	for _, dir := range agent.SystemMounts {
+		if agent.Below(path, dir) {
+			return dir
+		}
+	}
+	for _, b := range n.config.Binds {
+		if agent.Below(path, b.Path) {
+			return b.Path
+		}
+	}
+	return ""
 }
 
 // makeVolume makes a directory that all users of all sandboxes can write to.

@@ -13,7 +13,12 @@ import (
 type hostTree struct{}
 
 func (hostTree) open(name string, flag int, perm fs.FileMode) (file, error) {
-	return opened(os.OpenFile(name, flag, perm))
+	f, err := os.OpenFile(name, flag, perm)
+	if err == nil && isOwn(f) {
+		f.Close()
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	}
+	return opened(f, err)
 }
 func (hostTree) lstat(name string) (fs.FileInfo, error)     { return os.Lstat(name) }
 func (hostTree) stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
