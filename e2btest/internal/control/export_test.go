@@ -3,7 +3,7 @@ package control
 import "time"
 
 // Skip moves the clock without waking the evictor, which on E2B looks only every
-// 50 ms.
+// 50 ms. It must sleep by then.
 func (s *Server) Skip(d time.Duration) { s.clock.add(d) }
 
 // Next lists the states that may follow s.
@@ -17,4 +17,19 @@ func (s *Server) Samples(id string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.histories[id].gauge.samples)
+}
+
+// StartStored starts what is kept of a sandbox, whatever else there is of it, and returns
+// what waits for the end of that.
+func (s *Server) StartStored(id string) (wait func() *Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st, err := s.startLocked(s.stored[id], resumeOptions{timeout: time.Hour})
+	return func() *Error {
+		if err != nil {
+			return err
+		}
+		<-st.done
+		return st.err
+	}
 }

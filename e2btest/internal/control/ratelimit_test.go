@@ -30,6 +30,7 @@ func TestRateLimitRefills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, control.Options{RateLimits: twoRefreshes()})
 		id, foreign := r.create(ownKey, long), r.create(otherKey, long)
+		synctest.Wait() // until the evictor sleeps: it is not to see the skipped hour
 		refresh := func(key, id string) answer { return r.call(key, "POST", "/sandboxes/"+id+"/refreshes", "") }
 		for _, step := range []struct {
 			after  time.Duration
