@@ -50,6 +50,11 @@
 //   - A sandbox that was paused, resumed and then killed by its timeout is paused
 //     again, as on E2B, but in its newest state: E2B goes back to the state of the
 //     last pause.
+//   - The kernel of a sandbox is shared, so its root has less power than a machine's: it
+//     mounts nothing and makes no namespaces. Volumes cannot be in the directories that
+//     are this machine's.
+//   - The API takes API keys, not the tokens of E2B's own services and web pages.
+//   - A paused sandbox can be resumed without its memory, which E2B allows some teams only.
 //   - Rules for outgoing traffic are shown again and have no effect.
 //   - Metrics are what the sandbox's own processes and files use, where the system
 //     tells; on macOS it does not tell of memory, and a scripted server has none. The

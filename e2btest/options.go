@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"regexp"
 	"time"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/control"
@@ -74,6 +75,9 @@ type Options struct {
 	// Templates are names from which sandboxes can be created, besides base,
 	// code-interpreter and code-interpreter-v1.
 	Templates []string
+	// EnvdVersion is the version of envd that sandboxes have, from 0.1.0 on: what came later
+	// is missing or is refused, as old templates do it. Empty: that of new templates.
+	EnvdVersion string
 	// MaxSandboxLifetime is how long a sandbox can run without a pause. 0 means 24 h.
 	MaxSandboxLifetime time.Duration
 	// MaxSandboxes is how many can run at the same time. 0 means 100.
@@ -118,6 +122,8 @@ const (
 	V2Routes         // POST /v2/sandboxes and /v2/sandboxes/{id}/connect
 )
 
+var envdVersion = regexp.MustCompile(`^(0|[1-9]\d{0,3})(\.(0|[1-9]\d{0,3})){2}$`)
+
 // minMemoryLimit is what a shell that starts a program can live with.
 const minMemoryLimit = 8 << 20
 
@@ -150,6 +156,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("StateDir, Dir and HostNetwork: a scripted server has no directory and no network for its sandboxes")
 	case o.MaxSandboxLifetime < time.Second:
 		return o, fmt.Errorf("a maximum lifetime of %v is below a second", o.MaxSandboxLifetime)
+	case o.EnvdVersion != "" && !envdVersion.MatchString(o.EnvdVersion):
+		return o, fmt.Errorf("EnvdVersion: %q is no version such as 0.5.7", o.EnvdVersion)
 	case o.MaxSandboxes < 0:
 		return o, fmt.Errorf("a maximum of %d sandboxes is below zero", o.MaxSandboxes)
 	case o.MaxConnections < 0:

@@ -379,6 +379,32 @@ func TestScriptedFiles(t *testing.T) {
 	})
 }
 
+// An old envd is played, and not only named.
+func TestOldEnvd(t *testing.T) {
+	t.Parallel()
+	_, client := e2btest.New(t, &e2btest.Options{EnvdVersion: "0.5.1", Run: func(context.Context, *e2btest.Command) int { return 0 }})
+	sbx, err := client.Create(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, "0.5.1", sbx.EnvdVersion())
+	require.NoError(t, sbx.Files.Write(t.Context(), "file", []byte("as a form"), nil))
+	data, err := sbx.Files.Read(t.Context(), "file", nil)
+	require.NoError(t, err)
+	require.Equal(t, "as a form", string(data))
+	_, err = sbx.Commands.Run(t.Context(), "cat", &e2b.RunOptions{Stdin: strings.NewReader("x")})
+	require.ErrorIs(t, err, e2b.ErrNotSupported)
+
+	url, err := sbx.UploadURL("raw", nil)
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("x"))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/octet-stream")
+	req.URL.Host, req.Host = sbx.Host(49983), ""
+	resp, err := (&http.Client{Transport: sbx.Transport(49983)}).Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.GreaterOrEqual(t, resp.StatusCode, 400, "raw bodies came with 0.5.7")
+}
+
 func TestScriptedCode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := e2btest.New(t, &e2btest.Options{Code: func(ctx context.Context, c *e2btest.Code) error {

@@ -90,6 +90,9 @@ func newServer(o Options, r runtime) (*Server, error) {
 	for _, name := range o.Templates {
 		templates = append(templates, control.Template{Aliases: []string{name}})
 	}
+	for i := range templates {
+		templates[i].EnvdVersion = o.EnvdVersion
+	}
 	s.control = control.New(control.Options{
 		Node:         r,
 		MeasureEvery: measureEvery(r),

@@ -131,6 +131,8 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		"no name of a template":                           {Templates: []string{"Ünï"}},
 		"-1 connections":                                  {MaxConnections: -1},
 		"no routes":                                       {Routes: 7},
+		`EnvdVersion: "0.5"`:                              {EnvdVersion: "0.5"},
+		`EnvdVersion: "v0.5.7"`:                           {EnvdVersion: "v0.5.7"},
 		"ProcessLimit: -1 processes":                      {ProcessLimit: -1},
 		"MemoryLimit: -1 bytes":                           {MemoryLimit: -1},
 		"MemoryLimit: 8388607 bytes":                      {MemoryLimit: 8<<20 - 1},

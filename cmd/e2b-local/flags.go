@@ -96,6 +96,7 @@ func (c *config) flags(getenv func(string) string) *flag.FlagSet {
 	flags.StringVar(&c.Dir, "dir", "", "`directory` in which the files of the sandboxes are while it runs, without -state-dir (default: the system's for temporary files)")
 	flags.Func("key-file", "`file` with the API key (default: the key is $E2B_API_KEY, else that of -state-dir, else a random one)", c.readKey)
 	flags.Func("templates", "further `names` of templates, with commas between them", c.addTemplates)
+	flags.Var(checked{&c.EnvdVersion, checkVersion}, "envd-version", "old `version` of envd that sandboxes have, such as 0.5.7 (default: that of new templates)")
 	flags.Var(lifetime{&c.MaxSandboxLifetime}, "max-lifetime", "how long a sandbox can run without a pause: a `duration` such as 90m")
 	flags.Var(count{&c.MaxSandboxes}, "max-sandboxes", "how many sandboxes can run at the same time: a `number`")
 	flags.Var(size{&c.MemoryLimit}, "memory-limit", "how much memory the processes of a sandbox can have together: a `size` such as 512MiB (default: no limit)")
@@ -168,6 +169,15 @@ func checkAddr(addr string) error {
 	}
 	if ip, err := netip.ParseAddr(host); err != nil || !ip.IsLoopback() {
 		return errors.New("it is not an address on loopback, and no other is allowed")
+	}
+	return nil
+}
+
+var version = regexp.MustCompile(`^(0|[1-9]\d{0,3})(\.(0|[1-9]\d{0,3})){2}$`)
+
+func checkVersion(text string) error {
+	if !version.MatchString(text) {
+		return errors.New("it is no version such as 0.5.7")
 	}
 	return nil
 }

@@ -48,6 +48,7 @@ func TestFlagsAndEnvironment(t *testing.T) {
 		{"dir", "/d", "E2B_LOCAL_DIR", func(c *config) { c.Dir = "/d" }},
 		{"key-file", key, "E2B_LOCAL_KEY_FILE", func(c *config) { c.APIKey = "e2b_f11e" }},
 		{"templates", "a,b-c", "E2B_LOCAL_TEMPLATES", func(c *config) { c.Templates = []string{"a", "b-c"} }},
+		{"envd-version", "0.5.6", "E2B_LOCAL_ENVD_VERSION", func(c *config) { c.EnvdVersion = "0.5.6" }},
 		{"max-lifetime", "90m", "E2B_LOCAL_MAX_LIFETIME", func(c *config) { c.MaxSandboxLifetime = 90 * time.Minute }},
 		{"max-sandboxes", "7", "E2B_LOCAL_MAX_SANDBOXES", func(c *config) { c.MaxSandboxes = 7 }},
 		{"memory-limit", "512MiB", "E2B_LOCAL_MEMORY_LIMIT", func(c *config) { c.MemoryLimit = 512 << 20 }},
@@ -92,6 +93,7 @@ func TestBadValues(t *testing.T) {
 		{"key-file", "E2B_LOCAL_KEY_FILE", filepath.Join(dir, "none"), "no such file or directory"},
 		{"templates", "E2B_LOCAL_TEMPLATES", "a b", `"a b" is no name of a template: a name has a-z, 0-9, - and _`},
 		{"templates", "E2B_LOCAL_TEMPLATES", "a,", `"" is no name of a template`},
+		{"envd-version", "E2B_LOCAL_ENVD_VERSION", "latest", "it is no version such as 0.5.7"},
 		{"max-lifetime", "E2B_LOCAL_MAX_LIFETIME", "1", "missing unit in duration"},
 		{"max-lifetime", "E2B_LOCAL_MAX_LIFETIME", "0s", "it is below a second"},
 		{"max-sandboxes", "E2B_LOCAL_MAX_SANDBOXES", "many", "it is no number"},
@@ -131,5 +133,5 @@ func TestHelp(t *testing.T) {
 		require.Contains(t, help, variable(f.Name))
 		count++
 	})
-	require.Equal(t, 14, count)
+	require.Equal(t, 15, count)
 }

@@ -71,6 +71,19 @@ func TestBodiesThatAreAccepted(t *testing.T) {
 	})
 }
 
+func TestTemplateReferences(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		for ref, want := range map[string]string{
+			"not valid!": "invalid template ID: not valid!", "": "invalid template ID: ", "a b/c d": "invalid template ID: a b/c d",
+			"a/b/c": "invalid template ID: a/b/c", "base:a b": "invalid tag: a b", "base:": "invalid tag: ", "Base:x:y": "invalid tag: x:y",
+			"a b/base": "invalid namespace: a b", "/base": "invalid namespace: ",
+		} {
+			a := r.must(400, ownKey, "POST", "/sandboxes", fmt.Sprintf(`{"templateID":%q}`, ref))
+			require.Equal(r.t, "Invalid template reference: "+want, a.message(r.t), ref)
+		}
+	})
+}
+
 func TestContentTypeOfBodies(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		t := r.t

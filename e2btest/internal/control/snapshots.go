@@ -312,7 +312,7 @@ func (s *Server) snapshots(team *Team, source string, name templateName, after *
 func (s *Server) handleDeleteTemplate(c *call) (*response, *Error) {
 	name, ok := parseTemplateName(c.rawID)
 	if !ok {
-		return nil, fail(http.StatusBadRequest, "Invalid template reference: invalid template ID: "+c.rawID)
+		return nil, badTemplateRef(c.rawID)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -78,6 +78,25 @@ func parseTemplateName(ref string) (templateName, bool) {
 	return templateName{m[1], m[2], m[3]}, true
 }
 
+// badTemplateRef says what is wrong with a reference that is none.
+func badTemplateRef(ref string) *Error {
+	what := "invalid template ID: " + ref
+	rest, tag, tagged := strings.Cut(ref, ":")
+	namespace, name, spaced := strings.Cut(rest, "/")
+	if !spaced {
+		namespace, name = "", rest
+	}
+	if name = strings.TrimSpace(name); ValidTemplateName(strings.ToLower(name)) {
+		switch {
+		case spaced && !ValidTemplateName(strings.ToLower(namespace)):
+			what = "invalid namespace: " + namespace
+		case tagged:
+			what = "invalid tag: " + tag
+		}
+	}
+	return fail(http.StatusBadRequest, "Invalid template reference: "+what)
+}
+
 // untagged is how messages show the name.
 func (n templateName) untagged() string {
 	if n.namespace != "" {
@@ -94,7 +113,7 @@ const defaultTag = "default"
 func (s *Server) template(team *Team, ref string) (*Template, *build, *Error) {
 	name, ok := parseTemplateName(ref)
 	if !ok {
-		return nil, nil, fail(http.StatusBadRequest, "Invalid template reference: invalid template ID: "+ref)
+		return nil, nil, badTemplateRef(ref)
 	}
 	tag := cmp.Or(name.tag, defaultTag)
 	if name.namespace == "" || name.namespace == team.Slug {
