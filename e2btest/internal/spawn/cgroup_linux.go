@@ -6,8 +6,8 @@ import (
 )
 
 // IntoCgroup makes every child start in a control group (version 2), whose directory dir
-// is and stays.
-func IntoCgroup(dir *os.File) { cgroup.Store(int32(dir.Fd())) }
+// is. It stays open as long as the process lives.
+func IntoCgroup(dir *os.File) { cgroup.Store(dir) }
 
 func enterCgroup(cmd *exec.Cmd, fd int) {
 	attr := attributes(cmd)

@@ -5,6 +5,7 @@ package spawn
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -28,7 +29,9 @@ var (
 
 	starting atomic.Pointer[thread] // nil: Start works on the caller's thread
 	grouping atomic.Bool            // each child leads an own process group
-	cgroup   atomic.Int32           // descriptor of the control group for children; 0: that of this process
+	// cgroup is the directory of the control group for children; nil: that of this
+	// process. The file itself, since Go closes one that nobody has any more.
+	cgroup atomic.Pointer[os.File]
 )
 
 // Start is cmd.Start for a child that Wait will collect.
@@ -52,8 +55,8 @@ func start(cmd *exec.Cmd) error {
 	if grouping.Load() {
 		leadGroup(cmd)
 	}
-	if fd := cgroup.Load(); fd != 0 {
-		enterCgroup(cmd, int(fd))
+	if dir := cgroup.Load(); dir != nil {
+		enterCgroup(cmd, int(dir.Fd()))
 	}
 	if err := cmd.Start(); err != nil {
 		return err
