@@ -120,22 +120,32 @@ func (s *Server) handleVolume(c *call) (*response, *Error) {
 	return &response{status: http.StatusOK, body: s.viewOfVolume(s.volumes[i])}, nil
 }
 
-// handleDeleteVolume lets the sandboxes go on that have the volume.
+// handleDeleteVolume lets the sandboxes go on that have the volume. To remove its files
+// may take long, and is waited for without the lock.
 func (s *Server) handleDeleteVolume(c *call) (*response, *Error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	i, err := s.findVolumeLocked(c)
+	if err == nil && s.closed {
+		err = errClosed
+	}
 	if err != nil {
+		s.mu.Unlock()
 		return nil, err
 	}
 	id := s.volumes[i].id
 	s.volumes = slices.Delete(s.volumes, i, i+1)
-	if n, ok := s.node.(node.VolumeRemover); ok {
-		if err := n.RemoveVolume(id); err != nil {
-			s.log.ErrorContext(c.ctx, "removing the files of a volume failed", "volume", id, "error", err)
+	removed := make(chan struct{})
+	s.goLocked(func() {
+		defer close(removed)
+		s.saveChanges() // before what it may still name is gone
+		if n, ok := s.node.(node.VolumeRemover); ok {
+			if err := n.RemoveVolume(id); err != nil {
+				s.log.ErrorContext(s.ctx, "removing the files of a volume failed", "volume", id, "error", err)
+			}
 		}
-	}
-	return noContent(nil)
+	})
+	s.mu.Unlock()
+	return noContent(waitFor(c.ctx, removed))
 }
 
 // mounts are the volumes as the node is told of them.

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/nodetest"
 )
 
 // createVolume makes a volume of ownKey and returns its ID.
@@ -38,6 +41,35 @@ func TestVolumes(t *testing.T) {
 		require.Contains(t, r.must(400, ownKey, "POST", "/volumes", `{"name":1}`).message(t), "value must be a string")
 		r.must(403, blockedKey, "POST", "/volumes", `{"name":"a"}`)
 		r.must(200, blockedKey, "GET", "/volumes", "")
+	})
+}
+
+// A volume may have many files.
+func TestSlowRemovalOfAVolume(t *testing.T) {
+	inKeptBubble(t, func(k *kept) {
+		id := k.createVolume("a")
+		require.Contains(k.t, string(k.state), id)
+		release := k.hold(nodetest.RemoveVolume)
+		deleted := k.background(ownKey, "DELETE", "/volumes/"+id, "")
+		require.NotContains(k.t, string(k.state), id, "a state does not name what is half gone")
+		listed := k.background(ownKey, "GET", "/volumes", "")
+		require.Len(k.t, listed, 1, "others do not wait")
+		require.Equal(k.t, "[]", (<-listed).body)
+		require.Empty(k.t, deleted)
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			k.api.Close()
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			require.Fail(k.t, "the end does not wait")
+		default:
+		}
+		release()
+		require.Equal(k.t, 204, (<-deleted).status)
+		<-closed
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
 )
 
-// A Step is what the control plane asks of a sandbox.
+// A Step is what the control plane asks of a sandbox, or of the node.
 type Step string
 
 // The steps.
@@ -25,6 +25,8 @@ const (
 	Resume   Step = "resume"
 	Snapshot Step = "snapshot"
 	Kill     Step = "kill"
+
+	RemoveVolume Step = "remove volume" // its ID is that of the volume
 )
 
 // A Node is a node.Node in memory.
@@ -130,6 +132,11 @@ func (i *Image) Remove() error {
 	delete(i.node.images, i)
 	return nil
 }
+
+var _ node.VolumeRemover = (*Node)(nil)
+
+// RemoveVolume has nothing to remove: there are no volumes.
+func (n *Node) RemoveVolume(id string) error { return n.hook(context.Background(), RemoveVolume, id) }
 
 func (n *Node) hasImage(i *Image) bool {
 	n.mu.Lock()
