@@ -60,6 +60,7 @@ type Node struct {
 	unlimited []limit
 	starter   *starter
 	counter   atomic.Uint64 // makes the names of sockets
+	making    sync.Mutex    // held while a volume is made
 
 	isolation isolation
 	reason    string // why there is none

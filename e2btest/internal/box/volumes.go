@@ -63,8 +63,11 @@ func (n *Node) shown(path string) string {
 	return ""
 }
 
-// makeVolume makes a directory that all users of all sandboxes can write to.
+// makeVolume makes a directory that all users of all sandboxes can write to. Once it is
+// there, it is complete.
 func (n *Node) makeVolume(dir string) error {
+	n.making.Lock()
+	defer n.making.Unlock()
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
 	}
