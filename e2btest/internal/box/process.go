@@ -166,13 +166,13 @@ func (p *process) exchange(ctx context.Context, message any) (reply agent.Reply,
 		_ = p.control.SetDeadline(past)
 		_ = p.replies.SetDeadline(past)
 	})
-	defer stop()
 	err = json.NewEncoder(p.control).Encode(message)
 	if err == nil {
 		err = p.decoder.Decode(&reply)
 	}
 	switch {
-	case ctx.Err() != nil:
+	case !stop():
+		// The deadlines are, or are about to be, in the past: nothing else would succeed.
 		return reply, ctx.Err()
 	case err != nil:
 		return reply, fmt.Errorf("the sandbox does not answer: %w", err)
