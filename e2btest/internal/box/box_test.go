@@ -465,3 +465,35 @@ func benchmark(b *testing.B, run func(b *testing.B, n *box.Node)) {
 		b.Run(m.name, func(b *testing.B) { run(b, m.shared(b)) })
 	}
 }
+
+// Close waits also for the end of a sandbox that is being killed.
+func TestCloseDuringKill(t *testing.T) {
+	for _, m := range modes() {
+		t.Run(m.name, func(t *testing.T) {
+			n, err := box.New(m.opts)
+			require.NoError(t, err)
+			m.check(t, n)
+			spec := spec
+			spec.ID = "guest"
+			s, err := n.Start(t.Context(), spec)
+			require.NoError(t, err)
+			ended := box.Ended(s)
+			killed := make(chan error, 1)
+			go func() { killed <- s.Kill() }()
+			for {
+				if c, err := s.Dial(t.Context(), 1); errors.Is(err, box.ErrKilled) {
+					break
+				} else if err == nil {
+					c.Close()
+				}
+			}
+			require.NoError(t, n.Close())
+			select {
+			case <-ended:
+			default:
+				t.Error("the process lives")
+			}
+			require.NoError(t, <-killed)
+		})
+	}
+}

@@ -223,6 +223,7 @@ func (s *sandbox) kill() error {
 	if s.state == killed {
 		return nil
 	}
+	defer s.node.forget(s) // not before: the end of the node waits for those that it knows
 	if err := errors.Join(s.end(), s.node.discard(s.dir)); err != nil {
 		return fmt.Errorf("kill sandbox %s: %w", s.spec.ID, err)
 	}
@@ -233,7 +234,6 @@ func (s *sandbox) kill() error {
 func (s *sandbox) end() error {
 	p := s.proc
 	s.set(killed, nil)
-	s.node.forget(s)
 	if p == nil {
 		return nil
 	}
@@ -247,6 +247,7 @@ func (s *sandbox) close() error {
 	if s.state == killed || !s.node.dir.kept {
 		return s.kill()
 	}
+	defer s.node.forget(s)
 	return s.end()
 }
 
