@@ -57,6 +57,7 @@ type Sandbox struct {
 	mu      sync.Mutex
 	awake   chan struct{} // closed while the sandbox is not paused
 	machine *machine      // nil: it is off
+	ending  chan struct{} // closed when nothing runs of the machine that was ended last; may be nil
 	running bool
 	killed  bool
 }
@@ -148,10 +149,18 @@ func (s *Sandbox) end() {
 	s.mu.Lock()
 	m := s.machine
 	s.machine, s.running = nil, false
-	s.mu.Unlock()
 	if m == nil {
+		ending := s.ending
+		s.mu.Unlock()
+		if ending != nil {
+			<-ending // by somebody else
+		}
 		return
 	}
+	over := make(chan struct{})
+	defer close(over)
+	s.ending = over
+	s.mu.Unlock()
 	for _, l := range m.ports {
 		_ = l.Close() // has no error
 	}
