@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/control"
+	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/nodetest"
 )
 
@@ -51,6 +53,75 @@ func TestConcurrentConnectsShareOneStart(t *testing.T) {
 		}
 		require.Equal(t, 100*time.Second, r.at(id, "endAt").Sub(r.at(id, "startedAt")), "the first one's timeout")
 	})
+}
+
+// Connect always comes just too late: each time it is told of the end of a transition,
+// the next one has begun.
+func TestConnectDuringManyTransitions(t *testing.T) {
+	for _, c := range []struct {
+		last   string // operation
+		busy   bool   // nothing is stored
+		status int
+	}{
+		{"snapshots", false, 200},
+		{"pause", false, 201},
+		{"snapshots", true, 404},
+	} {
+		t.Run(fmt.Sprint(c.last, c.status), func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				begun, end := make(chan struct{}), make(chan struct{})
+				r.node.Hook = func(_ context.Context, step nodetest.Step, _ string) error {
+					if step == nodetest.Snapshot || step == nodetest.Pause {
+						begun <- struct{}{}
+						<-end
+					}
+					if c.busy && step == nodetest.Snapshot {
+						return node.ErrBusy
+					}
+					return nil
+				}
+				id := ""
+				next := []string{"snapshots", "snapshots", "snapshots", c.last}
+				answers := make(chan answer, len(next))
+				begin := func() {
+					operation := next[0]
+					next = next[1:]
+					go func() { answers <- r.call(smallKey, "POST", "/sandboxes/"+id+"/"+operation, "{}") }()
+					<-begun
+				}
+				following := false
+				// The state is saved when a transition has ended and nobody knows yet.
+				require.NoError(r.t, r.api.KeepState([]byte(control.NoState), func([]byte) error {
+					if following && len(next) > 0 {
+						begin()
+					}
+					return nil
+				}))
+				id = r.create(smallKey, long)
+				r.create(smallKey, long) // the team can have no other
+				following = true
+				begin()
+				connected := r.background(smallKey, "POST", "/sandboxes/"+id+"/connect", `{"timeout":3600}`)
+				for range cap(answers) {
+					if c.busy {
+						r.api.Advance(time.Millisecond) // or there were nothing to save
+					}
+					end <- struct{}{}
+					synctest.Wait()
+				}
+				require.Equal(r.t, c.status, (<-connected).status)
+				require.NoError(r.t, r.node.Wrong())
+				if !c.busy {
+					info := r.call(smallKey, "GET", "/sandboxes/"+id, "")
+					require.Equal(r.t, "running", info.field(r.t, "state"))
+					require.Equal(r.t, "2000-01-01T01:00:00Z", info.field(r.t, "endAt"), "what was asked for")
+				}
+				for range cap(answers) {
+					<-answers
+				}
+			})
+		})
+	}
 }
 
 func TestQuotaHoldsUnderConcurrency(t *testing.T) {

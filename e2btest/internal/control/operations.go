@@ -119,8 +119,9 @@ func placementError(err error) *Error {
 	}
 }
 
-// maxTransitions is how many transitions connect waits for before it goes by
-// the snapshot alone.
+// maxTransitions is how many transitions connect waits for before it goes by the
+// snapshot alone. Where there is one, it waits on: the machine that would start from it
+// is the one in transition, which counts for the quota already and has a timeout.
 const maxTransitions = 3
 
 // connect makes sure that the sandbox runs. It reports whether it had to be
@@ -129,8 +130,8 @@ func (s *Server) connect(ctx context.Context, team *Team, id string, opts resume
 	for round := 0; ; round++ {
 		s.mu.Lock()
 		r := rules[opConnect][s.phaseLocked(team, id)]
-		if round >= maxTransitions && r.do == await {
-			r = rules[opConnect][s.storedPhaseLocked(team, id)]
+		if round >= maxTransitions && r.do == await && s.storedPhaseLocked(team, id) == unknown {
+			r = rules[opConnect][unknown]
 		}
 		switch r.do {
 		case onLive:
