@@ -246,25 +246,3 @@ func allowed(operation, got string) bool {
 	}
 	return false
 }
-
-// Who has waited for enough transitions goes by the snapshot, and then the machine does
-// one thing after another all the same.
-func TestStartDuringATransition(t *testing.T) {
-	for path, step := range map[string]nodetest.Step{"/pause": nodetest.Pause, "/snapshots": nodetest.Snapshot} {
-		inBubble(t, func(r *rig) {
-			t := r.t
-			id := r.create(ownKey, long)
-			r.pause(id)
-			r.connect(id, "60")
-			release := r.hold(step)
-			answered := r.background(ownKey, "POST", "/sandboxes/"+id+path, "{}")
-			wait := r.api.StartStored(id)
-			synctest.Wait()
-			release()
-			require.Less(t, (<-answered).status, 300)
-			require.Nil(t, wait())
-			require.Equal(t, "running", r.state(id))
-			require.Equal(t, "running", r.node.Sandbox(id).State())
-		})
-	}
-}

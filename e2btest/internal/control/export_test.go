@@ -18,18 +18,3 @@ func (s *Server) Samples(id string) int {
 	defer s.mu.Unlock()
 	return len(s.histories[id].gauge.samples)
 }
-
-// StartStored starts what is kept of a sandbox, whatever else there is of it, and returns
-// what waits for the end of that.
-func (s *Server) StartStored(id string) (wait func() *Error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st, err := s.startLocked(s.stored[id], resumeOptions{timeout: time.Hour})
-	return func() *Error {
-		if err != nil {
-			return err
-		}
-		<-st.done
-		return st.err
-	}
-}

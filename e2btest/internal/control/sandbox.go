@@ -259,20 +259,15 @@ func (s *Server) startLocked(snap *snapshot, opts resumeOptions) (*start, *Error
 	st := &start{settings: c, done: make(chan struct{})}
 	s.starts[c.id] = st
 	s.goLocked(func() {
-		runs := s.settle(c.id)
-		var err error
-		if !runs {
-			err = s.step(s.ctx, node.StepResume, c.id, func() error {
-				return c.machine.Resume(s.ctx, opts.reboot || !snap.memory)
-			})
-		}
+		err := s.step(s.ctx, node.StepResume, c.id, func() error {
+			return c.machine.Resume(s.ctx, opts.reboot || !snap.memory)
+		})
 		s.mu.Lock()
 		delete(s.starts, c.id)
 		// A kill during the start took the snapshot away. The sandbox runs all the
 		// same once it has started, as on E2B, but a failed start leaves nothing.
 		orphan := false
 		switch {
-		case runs:
 		case err == nil && !s.closed:
 			s.addLocked(c, opts.timeout)
 		default:
@@ -290,20 +285,4 @@ func (s *Server) startLocked(snap *snapshot, opts resumeOptions) (*start, *Error
 		close(st.done)
 	})
 	return st, nil
-}
-
-// settle waits until the sandbox is in no transition, and reports whether it runs then.
-// Whoever goes by the snapshot alone may not have waited, but there is one machine.
-func (s *Server) settle(id string) (runs bool) {
-	for {
-		s.mu.Lock()
-		sb := s.live[id]
-		if sb == nil || sb.state == Running || s.ctx.Err() != nil { // a transition may not end when the server does
-			s.mu.Unlock()
-			return sb != nil
-		}
-		done := sb.transition.done
-		s.mu.Unlock()
-		<-done
-	}
 }
