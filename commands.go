@@ -487,10 +487,10 @@ func (s *Sandbox) bound(ctx context.Context, limit time.Duration) (context.Conte
 
 // ended replaces err by what ended bound, if something has. The end of the
 // caller's ctx is told by its own error: its cause may be an error of this
-// package that has nothing to do with the call.
+// package, or an answer to an RPC of another's, that has nothing to do with the call.
 func ended(ctx, bound context.Context, err error) error {
 	switch {
-	case err == nil || isWire(err):
+	case err == nil || isWire(err) && !errors.Is(context.Cause(ctx), err):
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case bound.Err() != nil:

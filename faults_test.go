@@ -738,6 +738,7 @@ func TestContextIdentity(t *testing.T) {
 
 				for _, cause := range []error{
 					nil, io.EOF, e2b.ErrClosed, e2b.ErrCommandTimeout, connect.NewError(connect.CodeUnavailable, errors.New("x")),
+					connect.NewWireError(connect.CodeNotFound, errors.New("x")), connect.NewWireError(connect.CodeAlreadyExists, errors.New("x")),
 					&e2b.APIError{StatusCode: 502},
 				} {
 					ctx, cancel := context.WithCancelCause(t.Context())

@@ -308,6 +308,9 @@ type volumeReader struct {
 // Read reads the file.
 func (r *volumeReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
+	if cut := transport.FalseEnd(r.ctx); cut != nil && errors.Is(err, io.EOF) {
+		err = cut
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		cause := r.f.fail(r.caller, opVolumeRead, r.path, ended(r.caller, r.ctx, err))
 		if r.caller.Err() == nil && !errors.Is(cause, ErrRequestTimeout) {

@@ -192,6 +192,9 @@ func (c *Client) attempt(rt http.RoundTripper) http.RoundTripper {
 		}
 		body, whole, err := transport.ReadBody(resp.Body, limit)
 		_ = resp.Body.Close()
+		if err == nil {
+			err = transport.FalseEnd(ctx)
+		}
 		switch {
 		case resp.StatusCode >= 300: // what came of an error's text is enough
 		case err != nil:

@@ -27,6 +27,9 @@ func checkRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 		if permanent(err) {
 			return false, err // an answer after all, and no success
 		}
+		if ctx.Err() != nil {
+			err = nil // net/http returns the cause of ctx, as that of a dial which failed elsewhere
+		}
 		notSent := !st.sent || st.delivery.NotSent(err)
 		if !notSent {
 			st.ambiguous = true

@@ -150,11 +150,12 @@ func unary[Req, Res any](ctx context.Context, c *Client, req *connect.Request[Re
 	call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error),
 ) (*Res, error) {
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
 	life, cancel := context.WithCancelCause(c.carry(context.WithoutCancel(ctx)))
 	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	// Not with its cause, which may look like an answer, or like the end of one.
+	stop := context.AfterFunc(ctx, func() { cancel(ctx.Err()) })
 	defer stop()
 	resp, err := call(life, req)
 	if err != nil {

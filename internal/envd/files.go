@@ -142,7 +142,11 @@ func contentRange(s string) (begin, total int64, ok bool) {
 // Read reads the file. An end before Size bytes is io.ErrUnexpectedEOF.
 func (d *Download) Read(p []byte) (int, error) {
 	n, err := d.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) {
+		if cut := transport.FalseEnd(d.ctx); cut != nil {
+			err = cut
+		}
+	} else if err != nil {
 		err = causeOf(d.ctx, err)
 	}
 	return n, err

@@ -108,10 +108,11 @@ func open(ctx, life context.Context, limit time.Duration, sink func(Pipe, []byte
 	call func(context.Context) (connect.StreamingClientConn, error),
 ) (*Stream, error) {
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err()
 	}
 	life, cancel := context.WithCancelCause(life)
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	// Not with its cause, which may look like an answer.
+	stop := context.AfterFunc(ctx, func() { cancel(ctx.Err()) })
 	defer stop()
 	var bound *time.Timer
 	inTime := func() bool { return true }

@@ -147,6 +147,15 @@ func Cause(err error) error {
 	}
 }
 
+// FalseEnd returns the error of a ctx whose cause net/http returns for the end of a body,
+// though the body was cut off there; nil for any other.
+func FalseEnd(ctx context.Context) error {
+	if ctx.Err() != nil && errors.Is(context.Cause(ctx), io.EOF) {
+		return ctx.Err()
+	}
+	return nil
+}
+
 // A Delivery tells how far a request came.
 type Delivery struct {
 	asked, got atomic.Bool
@@ -164,7 +173,8 @@ func (d *Delivery) Trace(ctx context.Context) context.Context {
 }
 
 // NotSent reports whether it is certain that err came before the first byte of
-// the request left. A RoundTripper that calls no trace hooks leaves it uncertain.
+// the request left. A RoundTripper that calls no trace hooks leaves it uncertain, and
+// so does a nil err.
 func (d *Delivery) NotSent(err error) bool {
 	if d.asked.Load() && !d.got.Load() {
 		return true
