@@ -76,14 +76,19 @@ func (c *Client) Execute(ctx context.Context, limit time.Duration, code *Code) (
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(ctx) // also where there is no limit: silence must end it
 	ctx, idle := transport.WithIdle(ctx, limit)
+	release := func() {
+		idle.Release()
+		cancel()
+	}
 	e, err := c.execute(ctx, b)
 	if err != nil {
-		idle.Release()
+		release()
 		return nil, err
 	}
 	idle.Stop()
-	e.release = idle.Release
+	e.release = release
 	return e, nil
 }
 
