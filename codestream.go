@@ -159,8 +159,7 @@ func (c *CodeStream) next(ctx context.Context) (e CodeEvent, end bool, err error
 		case interpreter.TypeStderr:
 			e.Stderr = l.Text
 		case interpreter.TypeResult:
-			results := c.run.r.e.Results
-			r := results[len(results)-1]
+			r := newCodeResult(&l) // Result may have had no room for it
 			e.Result = &r
 		case interpreter.TypeError:
 			e.Error = &ExecutionError{Name: l.Name, Value: l.Value, Traceback: l.Traceback}

@@ -417,3 +417,23 @@ func TestStreamCodeEndToEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "7", e.Text())
 }
+
+// MaxOutput bounds what Result collects, not what the events tell.
+func TestStreamCodeTellsWhatResultHasNoRoomFor(t *testing.T) {
+	f := newFakeSandbox()
+	f.code = lines(`{"type":"result","text":"1"}`, `{"type":"result","text":"`+strings.Repeat("x", 200)+`"}`, `{"type":"result","text":"3"}`, endLine)
+	for limit, kept := range map[int64]int{1: 0, 100: 1} {
+		s, err := f.inMemory(t).StreamCode(t.Context(), "x", &e2b.CodeOptions{MaxOutput: limit})
+		require.NoError(t, err)
+		var got []string
+		for e, err := range s.Events(t.Context()) {
+			require.NoError(t, err)
+			got = append(got, e.Result.Text)
+		}
+		require.Equal(t, []string{"1", strings.Repeat("x", 200), "3"}, got)
+		e, err := s.Result()
+		require.NoError(t, err)
+		require.Len(t, e.Results, kept)
+		require.True(t, e.ResultsTruncated)
+	}
+}
