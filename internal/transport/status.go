@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -110,18 +111,21 @@ func NewStatusError(status int, sent, h http.Header, body []byte, secrets ...str
 // hider returns what takes the secrets of a request out of text, also
 // where that is JSON or HTML still.
 func hider(sent http.Header, secrets []string) func(string) string {
-	var pairs []string
-	for _, name := range []string{HeaderAPIKey, HeaderEnvdToken, HeaderTrafficToken} {
-		secrets = append(secrets, sent.Get(name))
-	}
-	for _, v := range secrets {
+	var forms []string
+	for _, v := range append(slices.Clip(secrets), sent.Get(HeaderAPIKey), sent.Get(HeaderEnvdToken), sent.Get(HeaderTrafficToken)) {
 		if v == "" {
 			continue
 		}
-		pairs = append(pairs, v, redacted, html.EscapeString(v), redacted)
+		forms = append(forms, v, html.EscapeString(v))
 		if quoted, err := json.Marshal(v); err == nil {
-			pairs = append(pairs, string(quoted[1:len(quoted)-1]), redacted)
+			forms = append(forms, string(quoted[1:len(quoted)-1]))
 		}
+	}
+	// The first that fits is taken: of two that begin alike it must be the longer one.
+	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
+	pairs := make([]string, 0, 2*len(forms))
+	for _, form := range forms {
+		pairs = append(pairs, form, redacted)
 	}
 	return strings.NewReplacer(pairs...).Replace
 }

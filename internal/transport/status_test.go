@@ -245,3 +245,17 @@ func FuzzNewStatusError(f *testing.F) {
 		require.Equal(t, e.Proxy && e.StatusCode == http.StatusBadGateway && strings.Contains(e.Message, "port is not open"), e.PortClosed())
 	})
 }
+
+// A secret that another one begins with must not uncover the rest of that.
+func TestSecretsThatBeginAlike(t *testing.T) {
+	t.Parallel()
+	short, long := "correct", `correct"horse<battery`
+	quoted, err := json.Marshal(long)
+	require.NoError(t, err)
+	for _, secrets := range [][]string{{short, long}, {long, short}} {
+		for _, body := range []string{"bad: " + long + "!", `{"message":` + string(quoted) + `}`, "<html>bad: " + html.EscapeString(long) + "!</html>"} {
+			e := NewStatusError(400, http.Header{}, http.Header{}, []byte(body), secrets...)
+			require.NotContains(t, e.Message, "horse", body)
+		}
+	}
+}
