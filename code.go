@@ -38,8 +38,9 @@ type CodeOptions struct {
 	// call, also after ctx has ended.
 	Stdout, Stderr io.Writer
 	// MaxOutput is how many bytes are collected of each stream, and of all results
-	// together in their encoded form. 0 means 64 MiB. The rest is read and dropped,
-	// and Execution says so; StreamCode's events have it all the same.
+	// and of all errors in their encoded form. 0 means 64 MiB. The rest is read and
+	// dropped, and Execution says so, except of errors; StreamCode's events have it all
+	// the same.
 	MaxOutput int64
 }
 
@@ -58,7 +59,8 @@ type Execution struct {
 	// Error is the exception that ended the code; nil if none did. An exception is
 	// not an error of RunCode.
 	Error *ExecutionError
-	// Errors are all that the interpreter reported, Error among them.
+	// Errors are what the interpreter reported, Error among them, as far as there is
+	// room: see CodeOptions.MaxOutput.
 	Errors []ExecutionError
 }
 
@@ -202,7 +204,9 @@ type codeReader struct {
 	stdout, stderr output
 	infra          *ExecutionError // the first that the interpreter made itself
 	taken          bool            // the code has begun
+	failed         bool            // the code itself has
 	room           int             // for results
+	errRoom        int             // for errors
 }
 
 func newCodeReader(o *CodeOptions) *codeReader {
@@ -212,7 +216,7 @@ func newCodeReader(o *CodeOptions) *codeReader {
 	}
 	room := int(min(limit, math.MaxInt))
 	return &codeReader{
-		room:   room,
+		room: room, errRoom: room,
 		stdout: output{w: o.Stdout, collect: true, max: room},
 		stderr: output{w: o.Stderr, collect: true, max: room},
 	}
@@ -254,13 +258,27 @@ func (r *codeReader) line(l *interpreter.Line) error {
 	case interpreter.TypeResult:
 		r.result(l)
 	case interpreter.TypeError:
-		e := ExecutionError{Name: l.Name, Value: l.Value, Traceback: l.Traceback}
-		r.e.Errors = append(r.e.Errors, e)
-		if r.infra == nil && e.Traceback == "" && slices.Contains(syntheticErrors, e.Name) {
-			r.infra = &e
-		}
+		r.failure(&ExecutionError{Name: l.Name, Value: l.Value, Traceback: l.Traceback}, l.Size)
 	}
 	return nil
+}
+
+// failure keeps an error for which there is room, and in any case the first of its kind.
+func (r *codeReader) failure(e *ExecutionError, size int) {
+	if e.synthetic() {
+		if r.infra == nil {
+			r.infra = e
+		}
+	} else if !r.failed {
+		r.failed = true
+		r.e.Errors = append(r.e.Errors, *e)
+		r.errRoom -= size
+		return
+	}
+	if size <= r.errRoom {
+		r.errRoom -= size
+		r.e.Errors = append(r.e.Errors, *e)
+	}
 }
 
 // result keeps a result for which there is room.
@@ -279,11 +297,15 @@ var errNotTaken = errors.New("the context did not take the code: code that was c
 // about itself.
 var syntheticErrors = []string{"ContextRestarting", "WebSocketError", "UnexpectedEndOfExecution", "ExecutionAborted"}
 
+func (e *ExecutionError) synthetic() bool {
+	return e.Traceback == "" && slices.Contains(syntheticErrors, e.Name)
+}
+
 func (r *codeReader) execution() *Execution {
 	r.e.Stdout, r.e.StdoutTruncated = string(r.stdout.buf), r.stdout.truncated
 	r.e.Stderr, r.e.StderrTruncated = string(r.stderr.buf), r.stderr.truncated
 	for i := range r.e.Errors {
-		if !slices.Contains(syntheticErrors, r.e.Errors[i].Name) || r.e.Errors[i].Traceback != "" {
+		if !r.e.Errors[i].synthetic() {
 			r.e.Error = &r.e.Errors[i]
 			break
 		}

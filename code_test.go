@@ -1102,3 +1102,34 @@ func BenchmarkRunCode(b *testing.B) {
 		}
 	}
 }
+
+// What the interpreter reports is bounded as the rest is: code can make it report
+// exceptions without end.
+func TestRunCodeBoundsErrors(t *testing.T) {
+	trace := strings.Repeat("x", 1000)
+	f := newFakeSandbox()
+	f.code = func(w http.ResponseWriter, r *http.Request) {
+		drain(r)
+		emit(w, `{"type":"error","name":"ContextRestarting","value":"first"}`)
+		for i := range 100 {
+			emit(w, fmt.Sprintf(`{"type":"error","name":"E","value":"%d","traceback":%q}`, i, trace))
+		}
+		emit(w, endLine)
+	}
+	e, err := f.inMemory(t).RunCode(t.Context(), "x", &e2b.CodeOptions{MaxOutput: 10_000})
+	require.ErrorIs(t, err, e2b.ErrInterpreter)
+	size := 0
+	for _, e := range e.Errors {
+		size += len(e.Name) + len(e.Value) + len(e.Traceback)
+	}
+	require.LessOrEqual(t, size, 10_000)
+	require.NotNil(t, e.Error)
+	require.Equal(t, "0", e.Error.Value)
+
+	// The first is there whatever its size: it tells that the code has failed.
+	e, err = f.inMemory(t).RunCode(t.Context(), "x", &e2b.CodeOptions{MaxOutput: 1})
+	require.ErrorIs(t, err, e2b.ErrInterpreter)
+	require.Len(t, e.Errors, 1)
+	require.NotNil(t, e.Error)
+	require.Equal(t, "0", e.Error.Value)
+}
