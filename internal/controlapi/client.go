@@ -247,10 +247,14 @@ var ErrNoRoute = errors.New("this server does not have the route")
 type family struct{ second atomic.Bool }
 
 // do tries the first route and, when the server answers that it does not exist,
-// the second. Once the second has answered it is asked directly.
+// the second. Once the second has answered it is asked directly, until it is gone.
 func (f *family) do(first, second func() (*answer, error)) (*answer, error) {
 	if f.second.Load() {
-		return second()
+		a, err := second()
+		if !routeMissing(err) {
+			return a, err
+		}
+		f.second.Store(false) // the server was replaced by another one
 	}
 	a, err := first()
 	if !mayBeMissing(err) {
@@ -259,7 +263,6 @@ func (f *family) do(first, second func() (*answer, error)) (*answer, error) {
 	b, err2 := second()
 	switch {
 	case !mayBeMissing(err2):
-		// Only an answer shows that the route is there.
 		if err2 == nil || answered(err2) {
 			f.second.Store(true)
 		}
@@ -273,8 +276,9 @@ func (f *family) do(first, second func() (*answer, error)) (*answer, error) {
 	return b, err2
 }
 
-// answered reports an error that a server gave.
+// answered reports an error by which a server shows that it has the route: not one that
+// may come from what stands before a server that cannot be reached.
 func answered(err error) bool {
-	_, ok := errors.AsType[*transport.StatusError](err)
-	return ok
+	e, ok := errors.AsType[*transport.StatusError](err)
+	return ok && e.StatusCode < 500 && e.StatusCode != http.StatusTooManyRequests && e.StatusCode != http.StatusRequestTimeout
 }

@@ -211,6 +211,44 @@ func TestFamily(t *testing.T) {
 	require.Equal(t, []string{"second"}, asked)
 }
 
+// A server that is being replaced answers for a moment with what stands before it. That
+// must not decide about the route for good, and neither must a server that was later
+// replaced by one without it.
+func TestFamilyDoesNotDependOnAMoment(t *testing.T) {
+	t.Parallel()
+	for _, moment := range []int{429, 500, 502, 503, 504, 201} {
+		var asked []string
+		answer := func(*http.Request) (int, string) { return 404, "404 page not found" }
+		c := newTestClient(t, func(r *http.Request) (*http.Response, error) {
+			asked = append(asked, r.URL.Path)
+			status, body := answer(r)
+			return answering(status, body)(r)
+		})
+		c.http.RetryMax = 0
+		create := func() error {
+			asked = nil
+			_, err := c.Create(t.Context(), NewSandbox{TemplateID: "base", Secure: true}, time.Minute)
+			return err
+		}
+		answer = func(r *http.Request) (int, string) {
+			if strings.HasPrefix(r.URL.Path, "/v2/") {
+				return moment, `{"sandboxID":"i1"}`
+			}
+			return 404, "404 page not found"
+		}
+		require.Equal(t, moment == 201, create() == nil)
+		answer = func(r *http.Request) (int, string) {
+			if strings.HasPrefix(r.URL.Path, "/v2/") {
+				return 404, `{"code":404,"message":"validation error: no matching operation was found"}`
+			}
+			return 201, `{"sandboxID":"i1"}`
+		}
+		require.NoError(t, create(), moment)
+		require.NoError(t, create(), moment)
+		require.Equal(t, []string{"/sandboxes"}, asked, moment)
+	}
+}
+
 // TestUnexplainedFirstAnswerCounts tries the second route after a 404 that says
 // nothing, and goes back to it when the second route does not exist.
 func TestUnexplainedFirstAnswerCounts(t *testing.T) {
