@@ -179,3 +179,17 @@ func TestFileOperationsRefuse(t *testing.T) {
 	require.ErrorIs(t, err, e2b.ErrInvalidArgument)
 	require.Empty(t, f.requests("/"))
 }
+
+// What answers in a sandbox is not trusted, and may be anything.
+func TestStatOfNothing(t *testing.T) {
+	f := newFakeSandbox()
+	f.envd = func(w http.ResponseWriter, r *http.Request) {
+		drain(r)
+		w.Header().Set("Content-Type", "application/proto")
+	}
+	sbx := f.inMemory(t)
+	_, err := sbx.Files.Stat(t.Context(), "x", nil)
+	requireDataKinds(t, err, e2b.ErrStreamInterrupted)
+	_, err = sbx.Files.Exists(t.Context(), "x", nil)
+	requireDataKinds(t, err, e2b.ErrStreamInterrupted)
+}

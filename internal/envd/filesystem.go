@@ -2,6 +2,7 @@ package envd
 
 import (
 	"context"
+	"errors"
 
 	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/filesystem"
 )
@@ -12,8 +13,13 @@ func (c *Client) Stat(ctx context.Context, path, user string) (*filesystem.Entry
 	if err != nil {
 		return nil, err
 	}
+	if resp.GetEntry() == nil {
+		return nil, errNoEntry
+	}
 	return resp.GetEntry(), nil
 }
+
+var errNoEntry = errors.New("the answer describes nothing")
 
 // ListDir describes what is below a directory, depth levels deep.
 func (c *Client) ListDir(ctx context.Context, path, user string, depth uint32) ([]*filesystem.EntryInfo, error) {
