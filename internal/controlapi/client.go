@@ -182,7 +182,7 @@ func (c *Client) attempt(rt http.RoundTripper) http.RoundTripper {
 			}
 			return nil, err
 		}
-		resp, err := rt.RoundTrip(r.WithContext(ctx))
+		resp, err := transport.RoundTrip(rt, r.WithContext(ctx))
 		if err != nil {
 			return fail(err)
 		}

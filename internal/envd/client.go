@@ -78,7 +78,7 @@ const maxMessage = 512 << 20
 // headers, and the proxy's word on a sandbox is in the body.
 func statusErrors(rt http.RoundTripper) http.RoundTripper {
 	return transport.RoundTripFunc(func(r *http.Request) (*http.Response, error) {
-		resp, err := rt.RoundTrip(r)
+		resp, err := transport.RoundTrip(rt, r)
 		if err != nil || resp.StatusCode == http.StatusOK {
 			return resp, err
 		}

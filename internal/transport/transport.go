@@ -90,6 +90,21 @@ type RoundTripFunc func(*http.Request) (*http.Response, error)
 // RoundTrip calls f.
 func (f RoundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// RoundTrip makes a request with rt, for what stands below an http.Client or goes
+// without one. As with that, there is a body in every answer: not each RoundTripper of
+// a user's takes care of it.
+func RoundTrip(rt http.RoundTripper, r *http.Request) (*http.Response, error) {
+	resp, err := rt.RoundTrip(r)
+	switch {
+	case err != nil:
+	case resp == nil:
+		return nil, fmt.Errorf("the RoundTripper (%T) returned neither an answer nor an error", rt)
+	case resp.Body == nil:
+		resp.Body = http.NoBody
+	}
+	return resp, err
+}
+
 // CheckRedirect is the redirect policy of every plane.
 func CheckRedirect(req *http.Request, via []*http.Request) error {
 	first := via[0]
@@ -116,7 +131,7 @@ func Log(rt http.RoundTripper, l *slog.Logger) http.RoundTripper {
 	}
 	return RoundTripFunc(func(r *http.Request) (*http.Response, error) {
 		start := time.Now()
-		resp, err := rt.RoundTrip(r)
+		resp, err := RoundTrip(rt, r)
 		attrs := make([]slog.Attr, 0, 6)
 		// The query may hold file names, metadata and signatures.
 		attrs = append(attrs,
