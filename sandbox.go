@@ -242,9 +242,9 @@ func (c *Client) handleOf(a *controlapi.Sandbox, lifetime time.Duration, resumed
 	case !validID(a.SandboxID):
 		return nil, fmt.Errorf("the answer names no sandbox: %.80q", a.SandboxID)
 	case a.Domain != "" && !validDomain(a.Domain):
-		return nil, fmt.Errorf("the answer names no domain: %.80q", a.Domain)
+		return nil, fmt.Errorf("the answer names no domain for the sandbox %s: %.80q", a.SandboxID, a.Domain)
 	case !transport.ValidHeader(a.EnvdAccessToken), !transport.ValidHeader(a.TrafficAccessToken):
-		return nil, errors.New("the answer has a token with control characters")
+		return nil, fmt.Errorf("the answer has a token with control characters for the sandbox %s", a.SandboxID)
 	}
 	return &handle{
 		domain: a.Domain, version: a.EnvdVersion,

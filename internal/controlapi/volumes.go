@@ -2,6 +2,7 @@ package controlapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 )
 
@@ -33,7 +34,10 @@ func (c *Client) CreateVolume(ctx context.Context, name string) (*Volume, error)
 		return nil, err
 	}
 	var out Volume
-	return &out, ambiguous(a.decode(&out))
+	if err = a.decode(&out); err == nil && out.VolumeID == "" {
+		err = a.bad(errors.New("it names no volume"))
+	}
+	return &out, ambiguous(err)
 }
 
 // Volume returns a volume, with a fresh token.
