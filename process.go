@@ -236,7 +236,7 @@ func (p *Process) Wait(ctx context.Context) (*Result, error) {
 		// Closed, or cut by a pause or kill. A writer that does not return may keep
 		// the reader from its end.
 		cause := p.s.dataError(context.Background(), p.op, context.Cause(p.ctx), true)
-		if res, err, ok := p.settled(); ok {
+		if res, err, ok := p.settled(ctx); ok {
 			return res, err
 		}
 		return &Result{ExitCode: -1}, cause
@@ -255,14 +255,14 @@ func (p *Process) result() (*Result, error) {
 // writer of the caller's that does not return keeps even that from being known.
 func (p *Process) settle() *Result {
 	_ = p.Close()
-	if res, _, ok := p.settled(); ok {
+	if res, _, ok := p.settled(context.Background()); ok {
 		return res
 	}
 	return &Result{ExitCode: -1}
 }
 
 // settled waits a moment for the reader, whose stream has been ended.
-func (p *Process) settled() (*Result, error, bool) {
+func (p *Process) settled(ctx context.Context) (*Result, error, bool) {
 	t := time.NewTimer(killWait)
 	defer t.Stop()
 	select {
@@ -270,8 +270,9 @@ func (p *Process) settled() (*Result, error, bool) {
 		res, err := p.result()
 		return res, err, true
 	case <-t.C:
-		return nil, nil, false
+	case <-ctx.Done():
 	}
+	return nil, nil, false
 }
 
 // Signal sends a signal to the command, not to its children. Once its end is known

@@ -480,3 +480,29 @@ func TestEndFrameThatDoesNotCome(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// A Wait that is given a ctx ends with it, also while a writer of the caller's holds up
+// the end of a closed Process.
+func TestWaitOfClosedProcessEndsWithContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeSandbox()
+		f.start = runs(evStart(1), evOut("x"))
+		release := make(chan struct{})
+		begun := make(chan struct{})
+		p, err := f.inMemory(t).Commands.Start(t.Context(), "x", &e2b.RunOptions{Stdout: writerFunc(func(p []byte) (int, error) {
+			close(begun)
+			<-release
+			return len(p), nil
+		})})
+		require.NoError(t, err)
+		<-begun
+		require.NoError(t, p.Close())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		_, err = p.Wait(ctx)
+		requireDataKinds(t, err, e2b.ErrClosed)
+		require.LessOrEqual(t, time.Since(begin), time.Millisecond)
+		close(release)
+	})
+}
