@@ -43,7 +43,8 @@ var (
 //
 // The tree travels as one tar archive, which lies in the home of the user for a
 // while; the sandbox must have tar. When CopyIn fails, none or a part of the tree is
-// there. A Read of fsys that blocks does not keep CopyIn from ending with ctx.
+// there, or all if only the archive could not be removed. A Read of fsys that blocks
+// does not keep CopyIn from ending with ctx.
 //
 // Errors: ErrInvalidArgument (also what is no file, directory or link),
 // ErrNotSupported (the sandbox has no tar), ErrNoSpace, fs.ErrPermission, fs.ErrExist
@@ -74,7 +75,9 @@ func (f *Files) CopyIn(ctx context.Context, fsys fs.FS, dir string, opts *CopyOp
 		err = f.tar(ctx, opCopyIn, cmd, &o, nil)
 	}
 	if err == nil {
-		return f.Remove(ctx, archive, &FileOptions{User: o.User})
+		if err = f.Remove(ctx, archive, &FileOptions{User: o.User}); err == nil {
+			return nil
+		}
 	}
 	f.removeQuietly(ctx, err, archive, o.User)
 	return f.aboutTree(opCopyIn, dir, err)

@@ -473,3 +473,38 @@ func TestCopyOutsideLinks(t *testing.T) {
 	through := archive(t, entry{name: "l", typ: tar.TypeSymlink, link: "/"}, entry{name: "l/x", body: "evil"})
 	require.Error(t, sends(t, through, 0, "").Files.CopyOut(t.Context(), "d", dst, &e2b.CopyOptions{OutsideLinks: true}))
 }
+
+// When ctx ends at the last step, the archive does not stay behind, and the error is about
+// the directory.
+func TestCopyInLeavesNoArchive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeSandbox()
+		f.start = script(evStart(1), evExit(0))
+		removes := 0
+		f.envd = func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/files":
+				drain(r)
+				writeJSON(w, http.StatusOK, []any{})
+			case "/filesystem.Filesystem/Remove":
+				drain(r)
+				if removes++; removes == 1 {
+					<-r.Context().Done()
+					return
+				}
+				w.Header().Set("Content-Type", "application/proto")
+			default:
+				f.serveProcess(w, r)
+			}
+		}
+		sbx := f.inMemory(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := sbx.Files.CopyIn(ctx, fstest.MapFS{"a": {Data: []byte("x")}}, "/dir", nil)
+		requireDataKinds(t, err, context.DeadlineExceeded)
+		var at *fs.PathError
+		require.ErrorAs(t, err, &at)
+		require.Equal(t, "/dir", at.Path)
+		require.Greater(t, removes, 1)
+	})
+}
