@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-09a7379d/e2b-go/internal/transport"
@@ -125,7 +126,7 @@ func (f *VolumeFiles) Stat(ctx context.Context, path string) (*VolumeEntry, erro
 // Open opens a file for reading as it comes. ctx bounds the reading too. The caller
 // must Close it. A download that breaks is not resumed.
 //
-// Errors: as List, and ErrStreamInterrupted from the reading.
+// Errors: as List, and ErrStreamInterrupted and ErrClosed from the reading.
 //
 // See https://e2b.dev/docs/volumes.
 func (f *VolumeFiles) Open(ctx context.Context, path string) (io.ReadCloser, error) {
@@ -303,11 +304,15 @@ type volumeReader struct {
 	idle        *transport.Idle
 	body        io.Closer
 	r           io.Reader
+	closed      atomic.Bool
 }
 
 // Read reads the file.
 func (r *volumeReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
+	if err != nil && r.closed.Load() && r.caller.Err() == nil {
+		return n, &fs.PathError{Op: "read", Path: r.path, Err: &opError{op: opVolumeRead.name, errs: []error{ErrClosed}}}
+	}
 	if cut := transport.FalseEnd(r.ctx); cut != nil && errors.Is(err, io.EOF) {
 		err = cut
 	}
@@ -323,6 +328,7 @@ func (r *volumeReader) Read(p []byte) (int, error) {
 
 // Close lets go of the connection.
 func (r *volumeReader) Close() error {
+	r.closed.Store(true)
 	r.idle.Release()
 	return r.body.Close()
 }

@@ -204,3 +204,56 @@ func TestVolumeFilesDomain(t *testing.T) {
 	require.Error(t, f.Remove(t.Context(), "/x"))
 	require.Equal(t, "https://api.volumes.example/volumecontent/"+volumeID+"/path?path=%2Fx", asked)
 }
+
+// What is not there cannot be taken for what was asked for.
+func TestVolumeAnswersThatAreNone(t *testing.T) {
+	t.Parallel()
+	f, _ := volumeServer(t, func(w http.ResponseWriter, r *http.Request) {
+		drain(r)
+		if strings.HasSuffix(r.URL.Path, "/file") && r.Method == http.MethodGet {
+			w.Header().Set("Content-Encoding", "gzip")
+			write(w, []byte{0x1f, 0x8b})
+			return
+		}
+		write(w, []byte("null"))
+	})
+	_, err := f.Read(t.Context(), "/f")
+	require.Error(t, err, "compressed contents are not the file's")
+	_, err = f.Stat(t.Context(), "/f")
+	require.Error(t, err)
+	_, err = f.Write(t.Context(), "/f", []byte("x"), nil)
+	require.Error(t, err)
+}
+
+// The end of a Read by Close is not that of the caller's ctx.
+func TestVolumeReaderClosed(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{}, 1)
+	f, _ := volumeServer(t, func(w http.ResponseWriter, r *http.Request) {
+		write(w, []byte("x"))
+		flush(w)
+		begun <- struct{}{}
+		<-r.Context().Done()
+	})
+	for _, limited := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if limited {
+			ctx, cancel = context.WithTimeout(t.Context(), time.Hour)
+		}
+		defer cancel()
+		r, err := f.Open(ctx, "/f")
+		require.NoError(t, err)
+		<-begun
+		_, err = io.ReadFull(r, make([]byte, 1))
+		require.NoError(t, err)
+		read := make(chan error)
+		go func() {
+			_, err := r.Read(make([]byte, 1))
+			read <- err
+		}()
+		require.NoError(t, r.Close())
+		requireKinds(t, <-read, e2b.ErrClosed)
+		_, err = r.Read(make([]byte, 1))
+		requireKinds(t, err, e2b.ErrClosed)
+	}
+}

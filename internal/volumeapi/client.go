@@ -172,11 +172,19 @@ func (c *Client) Change(ctx context.Context, path string, o Owner) (*Entry, erro
 }
 
 func (c *Client) entry(ctx context.Context, method, route, path string, more url.Values, body []byte) (*Entry, error) {
-	var out Entry
+	var out *Entry
 	if err := c.call(ctx, method, route, path, more, body, &out); err != nil {
 		return nil, err
 	}
-	return &out, nil
+	return some(out)
+}
+
+// some refuses null, which decodes into anything, to nothing.
+func some(e *Entry) (*Entry, error) {
+	if e == nil {
+		return nil, errors.New("an answer that describes nothing")
+	}
+	return e, nil
 }
 
 // Remove removes a file or directory.
@@ -194,11 +202,16 @@ func (c *Client) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	if resp.Close && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 {
-		_ = resp.Body.Close()
-		return nil, errors.New("an answer that does not say where it ends")
+	switch encoding := resp.Header.Get("Content-Encoding"); {
+	case resp.Close && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0:
+		err = errors.New("an answer that does not say where it ends")
+	case encoding != "" && encoding != "identity":
+		err = errors.New("an answer in an encoding that was not asked for")
+	default:
+		return resp.Body, nil
 	}
-	return resp.Body, nil
+	_ = resp.Body.Close()
+	return nil, err
 }
 
 // Write writes a file, with force also the directories above it. size is the
@@ -214,7 +227,7 @@ func (c *Client) Write(ctx context.Context, idle *transport.Idle, path string, r
 	if req.ContentLength = size; size == 0 {
 		req.Body = http.NoBody
 	}
-	var out Entry
+	var out *Entry
 	err = src.Send(ctx, size, inMemory, func() error {
 		resp, err := c.send(req)
 		if err != nil {
@@ -225,5 +238,5 @@ func (c *Client) Write(ctx context.Context, idle *transport.Idle, path string, r
 	if err != nil {
 		return nil, err
 	}
-	return &out, nil
+	return some(out)
 }
