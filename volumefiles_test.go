@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -26,6 +28,7 @@ const volumeID = "00000000-0000-4000-8000-000000000001"
 // asked.
 func volumeServer(t *testing.T, h http.HandlerFunc) (*e2b.VolumeFiles, func() []string) {
 	t.Helper()
+	var mu sync.Mutex
 	var asked []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		line := r.Method + " " + r.URL.Path + "?" + r.URL.RawQuery
@@ -35,7 +38,9 @@ func volumeServer(t *testing.T, h http.HandlerFunc) (*e2b.VolumeFiles, func() []
 		if r.Method == http.MethodPatch {
 			line += " " + string(drain(r))
 		}
+		mu.Lock()
 		asked = append(asked, line)
+		mu.Unlock()
 		h(w, r)
 	}))
 	c, err := e2b.NewClient(&e2b.ClientOptions{APIKey: fakeAPIKey, APIURL: srv.URL})
@@ -46,7 +51,11 @@ func volumeServer(t *testing.T, h http.HandlerFunc) (*e2b.VolumeFiles, func() []
 	})
 	f, err := c.VolumeFiles(&e2b.Volume{ID: volumeID, Token: e2b.NewToken("s3cr3t-token")})
 	require.NoError(t, err)
-	return f, func() []string { return asked }
+	return f, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(asked)
+	}
 }
 
 const volumeEntryJSON = `{"name":"f","path":"/d/f","type":"file","size":3,"mode":420,"uid":1,"gid":2,"mtime":"2026-11-01T00:00:00Z",` +
