@@ -119,8 +119,9 @@ func (f *Files) Write(ctx context.Context, path string, data []byte, opts *Write
 }
 
 // WriteFrom writes what r gives, up to its end, as Write does and without keeping
-// it in memory. A Read that blocks does not keep WriteFrom from ending with ctx;
-// r is then in use until that Read returns. An error of r is returned, and leaves
+// it in memory. A Read that blocks does not keep WriteFrom from ending with ctx, nor
+// for more than a second with an error of the server; r is then in use until that Read
+// returns. An error of r is returned, and leaves
 // what came before it in the file, unless WriteOptions.Atomic is set.
 //
 // Errors: as Write, and those of r.

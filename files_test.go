@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -499,5 +500,36 @@ func BenchmarkFiles(b *testing.B) {
 		if _, err := sbx.Files.Read(b.Context(), "/x", nil); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A refusal comes while the source is being read: the caller may read on from it, or go back
+// and try again, so no Read is under way any more. One that blocks is not waited for long.
+func TestWriteFromGivesTheSourceBack(t *testing.T) {
+	for takes, wait := range map[time.Duration]time.Duration{100 * time.Millisecond: 100 * time.Millisecond, time.Hour: time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			reading := make(chan struct{})
+			f := newFakeSandbox()
+			f.files = func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.ReadFull(r.Body, make([]byte, 1))
+				<-reading
+				w.Header().Set("Connection", "close") // or the rest would be read first
+				writeJSON(w, http.StatusServiceUnavailable, map[string]any{"code": 503, "message": "x"})
+			}
+			var at atomic.Int64
+			var busy atomic.Bool
+			err := f.inMemory(t).Files.WriteFrom(t.Context(), "x", readerFunc(func(p []byte) (int, error) {
+				busy.Store(true)
+				defer busy.Store(false)
+				if at.Add(1) == 2 {
+					close(reading)
+					elapse(context.Background(), takes)
+				}
+				return min(len(p), 10), nil
+			}), nil)
+			requireDataKinds(t, err, e2b.ErrServiceBusy)
+			require.Equal(t, takes > wait, busy.Load())
+			require.True(t, elapse(context.Background(), takes))
+		})
 	}
 }

@@ -169,8 +169,9 @@ func (f *VolumeFiles) Write(ctx context.Context, path string, data []byte, opts 
 }
 
 // WriteFrom writes what r gives, up to its end, without keeping it in memory. A
-// Read that blocks does not keep WriteFrom from ending with ctx; r is then in use
-// until that Read returns. opts may be nil.
+// Read that blocks does not keep WriteFrom from ending with ctx, nor for more than a
+// second with an error of the service; r is then in use until that Read returns. opts
+// may be nil.
 //
 // Errors: as Write, and those of r.
 //

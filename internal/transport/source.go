@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync/atomic"
+	"time"
 )
 
 // A SourceError is an error of the reader of what was to be sent.
@@ -82,6 +83,21 @@ func (s *Source) close() bool {
 	}
 }
 
+// maxRead is how long an answer is kept back for a Read that is under way.
+const maxRead = time.Second
+
+// wait waits a moment for the Read that is under way.
+func (s *Source) wait(ctx context.Context) {
+	t := time.NewTimer(maxRead)
+	defer t.Stop()
+	select {
+	case s.turn <- struct{}{}:
+		<-s.turn
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
 // closeAndWait is close for a reader that never takes long.
 func (s *Source) closeAndWait() {
 	s.over.Store(true)
@@ -91,8 +107,9 @@ func (s *Source) closeAndWait() {
 
 // Send calls do, which makes a request with a body of a Reader of s. Size is the
 // body's, or -1. A Read of the caller's that blocks does not keep Send from ending
-// with ctx; it may then still be under way, while no other follows. One of what is
-// inMemory is waited for: the data is the caller's again when Send returns.
+// with ctx, nor for long with an answer; it may then still be under way, while no
+// other follows. One of what is inMemory is waited for: the data is the caller's again
+// when Send returns.
 func (s *Source) Send(ctx context.Context, size int64, inMemory bool, do func() error) error {
 	if inMemory {
 		defer s.closeAndWait()
@@ -102,7 +119,10 @@ func (s *Source) Send(ctx context.Context, size int64, inMemory bool, do func() 
 	go func() { done <- do() }()
 	select {
 	case err := <-done:
-		s.close()
+		if !s.close() {
+			// The caller may go back to the beginning, to try again.
+			s.wait(ctx)
+		}
 		return s.confirm(err, size)
 	case <-ctx.Done():
 		if s.close() {
