@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/seed-09a7379d/e2b-go/internal/transport"
 )
 
 const (
@@ -15,6 +17,7 @@ const (
 	mcpPort     = 50005
 	// mcpTokenFile is where the gateway keeps its token; root alone may read it.
 	mcpTokenFile = "/etc/mcp-gateway/.token" //nolint:gosec // the name of a file
+	maxMCPToken  = 64 << 10
 	killAfter    = 10 * time.Second
 )
 
@@ -40,9 +43,20 @@ func (s *Sandbox) MCPToken(ctx context.Context) (Token, error) {
 	if t := s.mcpToken.Load(); t != nil {
 		return *t, nil
 	}
-	b, err := s.Files.Read(ctx, mcpTokenFile, &ReadOptions{User: "root"})
-	if err != nil {
+	fail := func(err error) (Token, error) {
 		return Token{}, fmt.Errorf("%s: %w", prefix(opMCPToken.name, s.id), err)
+	}
+	r, err := s.Files.Open(ctx, mcpTokenFile, &ReadOptions{User: "root"})
+	if err != nil {
+		return fail(err)
+	}
+	defer r.Close()
+	b, whole, err := transport.ReadBody(r, maxMCPToken)
+	switch {
+	case err != nil:
+		return fail(err)
+	case !whole:
+		return fail(fmt.Errorf("%s has more than %d bytes", mcpTokenFile, maxMCPToken))
 	}
 	t := NewToken(strings.TrimSpace(string(b)))
 	s.mcpToken.Store(&t)

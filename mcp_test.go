@@ -1,9 +1,11 @@
 package e2b_test
 
 import (
+	"bytes"
 	"context"
 	"io/fs"
 	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,4 +68,20 @@ func TestMCPToken(t *testing.T) {
 	asked := f.requests("/files")
 	require.Len(t, asked, 2, "it is asked for once")
 	require.Contains(t, asked[1].query, "username=root")
+}
+
+// What a sandbox has in the place of a token is not kept without a bound.
+func TestMCPTokenIsBounded(t *testing.T) {
+	f := newFakeSandbox()
+	var sent atomic.Int64
+	f.files = func(w http.ResponseWriter, r *http.Request) {
+		b := bytes.Repeat([]byte("x"), 1<<20)
+		for sent.Load() < 64 && r.Context().Err() == nil {
+			write(w, b)
+			sent.Add(1)
+		}
+	}
+	_, err := f.inMemory(t).MCPToken(t.Context())
+	require.Error(t, err)
+	require.Less(t, sent.Load(), int64(64))
 }
