@@ -139,6 +139,9 @@ func (t *portTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	h := t.s.state.Load()
 	out := r.Clone(r.Context())
+	if out.Header == nil {
+		out.Header = make(http.Header)
+	}
 	to := t.s.client.sandboxURL
 	if to == nil {
 		to = &url.URL{Scheme: "https", Host: host}

@@ -249,3 +249,16 @@ func TestF14TrafficToken(t *testing.T) {
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	require.Empty(t, req.Header, "the caller's request is not changed")
 }
+
+// A request need not have headers of its own.
+func TestTransportWithoutHeaders(t *testing.T) {
+	f := newFakeSandbox()
+	f.code = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }
+	sbx := f.inMemory(t)
+	u, err := url.Parse(sbx.URL(49999))
+	require.NoError(t, err)
+	resp, err := sbx.Transport(49999).RoundTrip(&http.Request{Method: http.MethodGet, URL: u})
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusTeapot, resp.StatusCode)
+}
