@@ -131,9 +131,10 @@ func TestFreeze(t *testing.T) {
 func TestFreezeEndsConnections(t *testing.T) {
 	forEachMode(t, func(t *testing.T, n *box.Node) {
 		g := start(t, n, "a")
+		sleep := fmt.Sprintf("sleep 1000.%d", os.Getpid()) // without isolation others are seen, too
 		ended := make(chan error, 1)
 		go func() {
-			_, _, err := g.try(t.Context(), "user", "touch started; exec sleep 1000")
+			_, _, err := g.try(t.Context(), "user", "touch started; exec "+sleep)
 			ended <- err
 		}()
 		eventually(t, func() bool {
@@ -143,7 +144,7 @@ func TestFreezeEndsConnections(t *testing.T) {
 		require.NoError(t, g.Pause(t.Context(), true))
 		require.Error(t, <-ended)
 		require.NoError(t, g.Resume(t.Context(), false))
-		require.Equal(t, "1", g.run(t, "ps ax | grep -c '[s]leep 1000'"), "the command has ended")
+		require.Equal(t, "1", g.run(t, "ps ax | grep -c '["+sleep[:1]+"]"+sleep[1:]+"'"), "the command has ended")
 	})
 }
 
