@@ -59,7 +59,9 @@ var (
 	opWrite = operation{name: "write file", notFound: fs.ErrNotExist, files: true}
 )
 
-// Read returns the contents of a file. ctx bounds everything.
+// Read returns the contents of a file. ctx bounds everything. All of it is in memory,
+// however large code in the sandbox has made it: Open with an io.LimitReader bounds
+// that.
 //
 // Errors: fs.ErrNotExist, fs.ErrPermission, ErrInvalidArgument (also a
 // directory), ErrSandboxNotRunning, ErrStreamInterrupted, ErrUnauthenticated
