@@ -44,6 +44,7 @@ class Pipes:
         self._wake_read, self._wake_write = os.pipe()
         self._waiting = queue.SimpleQueue()  # events of settle calls
         self._looked = 0.0  # when output of children was last looked for
+        self._reading = False  # some of it may be in no pipe any more, and not in the queue yet
         self._poll = select.poll()
         for fd in self._outputs:
             os.set_blocking(fd, False)
@@ -75,7 +76,7 @@ class Pipes:
         if now - self._looked > CHILD_TIME:
             # What a child printed before this text has to be sent before it.
             self._looked = now
-            if self._poll.poll(0):
+            if self._poll.poll(0) or self._reading:  # in this order
                 self.settle()
         self._queue.put((self.cell, name, text))
         if len(text) > MERGE or self._queue.qsize() > BACKLOG:
@@ -176,6 +177,13 @@ class Pipes:
                 line.append(rest)
 
     def _read_output(self, fd):
+        self._reading = True
+        try:
+            self._pass_output(fd)
+        finally:
+            self._reading = False
+
+    def _pass_output(self, fd):
         try:
             # At most what a pipe holds: a child that never stops printing must not
             # keep a settle call waiting.
