@@ -50,7 +50,9 @@ type ClientOptions struct {
 	// their options give none. 0 means 5 min.
 	SandboxTimeout time.Duration
 	// MaxRetries bounds the repeats of a request to the control plane. 0 means 3,
-	// negative none. Requests to a sandbox are never repeated.
+	// negative none. Before each it waits as long as Retry-After says, else 0.4 s, doubling;
+	// where that is more than a minute, or than ctx lasts, the answer is returned at once:
+	// see APIError.RetryAfter. Requests to a sandbox are never repeated.
 	MaxRetries int
 
 	// JSON selects Connect's JSON instead of protobuf, for compatible servers that

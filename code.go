@@ -57,7 +57,7 @@ type Execution struct {
 	Stdout, Stderr                   string
 	StdoutTruncated, StderrTruncated bool
 	// Error is the exception that ended the code; nil if none did. An exception is
-	// not an error of RunCode.
+	// not an error of RunCode. To return it as an error, call Err.
 	Error *ExecutionError
 	// Errors are what the interpreter reported, Error among them, as far as there is
 	// room: see CodeOptions.MaxOutput.
@@ -72,7 +72,20 @@ type ExecutionError struct {
 }
 
 // Error returns name and message.
-func (e *ExecutionError) Error() string { return strings.TrimPrefix(e.Name+": "+e.Value, ": ") }
+func (e *ExecutionError) Error() string {
+	if e == nil {
+		return "no exception"
+	}
+	return strings.TrimPrefix(e.Name+": "+e.Value, ": ")
+}
+
+// Err returns Error as an error, which is nil if there was no exception.
+func (e *Execution) Err() error {
+	if e == nil || e.Error == nil {
+		return nil
+	}
+	return e.Error
+}
 
 var opCode = operation{name: "run code", notFound: ErrNotFound, code: true}
 

@@ -131,6 +131,14 @@ func TestK4HelpersAreNilSafe(t *testing.T) {
 	}
 }
 
+func TestExecutionErr(t *testing.T) {
+	require.NoError(t, (*e2b.Execution)(nil).Err())
+	require.NoError(t, new(e2b.Execution).Err())
+	exception := &e2b.ExecutionError{Name: "ValueError", Value: "x"}
+	require.Equal(t, exception, (&e2b.Execution{Error: exception}).Err())
+	require.Equal(t, "no exception", (*e2b.ExecutionError)(nil).Error(), "what a nil in an interface says")
+}
+
 func TestExecutionJSON(t *testing.T) {
 	var list []any
 	require.NoError(t, recorded(t, "10_list_value").JSON(&list))

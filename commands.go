@@ -62,13 +62,14 @@ type RunOptions struct {
 
 // Result is what a command left.
 type Result struct {
+	PID      int    // 0: not known
 	ExitCode int    // -1: a signal ended it, or the end is not known
 	Signal   string // the signal's name, as "killed"
 	// Stdout and Stderr are what Run collected; nil where a writer got it.
 	Stdout, Stderr                   []byte
 	StdoutTruncated, StderrTruncated bool
-	// Incomplete says that the connection broke and the end became known all the
-	// same, so that output may be missing.
+	// Incomplete says that the connection broke, so that output may be missing. The end
+	// may have become known all the same: then ExitCode or Signal tells it.
 	Incomplete bool
 }
 

@@ -14,7 +14,8 @@ type ConnectOptions struct {
 	// the lifetime: a shorter one changes nothing (SetTimeout shortens). A paused
 	// one gets it when it resumes, unless another Connect is resuming it already,
 	// whose lifetime counts then. 0 means ClientOptions.SandboxTimeout, and for
-	// Sandbox.Connect the lifetime that the handle was made with.
+	// Sandbox.Connect the lifetime that the handle was made with. One beyond the account's
+	// limit is ErrInvalidArgument.
 	Timeout time.Duration
 	// OnResume says how a paused sandbox resumes.
 	OnResume OnResume

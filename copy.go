@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -71,8 +72,13 @@ func (f *Files) CopyIn(ctx context.Context, fsys fs.FS, dir string, opts *CopyOp
 	if err = f.sendTree(ctx, fsys, archive, o.User); err == nil {
 		quoted := Quote(target)
 		// Nothing may outlive the process that the end of ctx kills.
-		cmd := fmt.Sprintf("mkdir -p %s && exec tar -xpof ./%s -C %[1]s", quoted, archive)
-		err = f.tar(ctx, opCopyIn, cmd, &o, nil)
+		cmd := fmt.Sprintf("mkdir -p %s && echo %s && exec tar -xpof ./%[2]s -C %[1]s", quoted, archive)
+		var out bytes.Buffer
+		err = f.tar(ctx, opCopyIn, cmd, &o, &out)
+		if err == nil && out.String() != archive+"\n" {
+			// What stands in for commands in a test must not make this a success.
+			err = &opError{op: opCopyIn.name, sandboxID: f.s.id, detail: "no shell has run tar", errs: []error{ErrNotSupported}}
+		}
 	}
 	if err == nil {
 		if err = f.Remove(ctx, archive, &FileOptions{User: o.User}); err == nil {
@@ -327,9 +333,12 @@ type unpacker struct {
 // unpack reads a tar archive to its end.
 func (u *unpacker) unpack(r io.Reader) error {
 	in := tar.NewReader(r)
-	for {
+	for some := false; ; some = true {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
+			if !some {
+				return io.ErrUnexpectedEOF // an archive has the directory itself at least
+			}
 			break
 		}
 		if err != nil {

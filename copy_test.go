@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	e2b "github.com/seed-09a7379d/e2b-go"
+	"github.com/seed-09a7379d/e2b-go/e2btest"
 	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/process"
 )
 
@@ -479,11 +480,11 @@ func TestCopyOutsideLinks(t *testing.T) {
 func TestCopyInLeavesNoArchive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSandbox()
-		f.start = script(evStart(1), evExit(0))
 		removes := 0
 		f.envd = func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/files":
+				f.start = script(evStart(1), evOut(r.URL.Query().Get("path")+"\n"), evExit(0))
 				drain(r)
 				writeJSON(w, http.StatusOK, []any{})
 			case "/filesystem.Filesystem/Remove":
@@ -507,4 +508,24 @@ func TestCopyInLeavesNoArchive(t *testing.T) {
 		require.Equal(t, "/dir", at.Path)
 		require.Greater(t, removes, 1)
 	})
+}
+
+// What says yes to every command, as a function in a test does, is no shell with tar.
+func TestCopyNeedsAShell(t *testing.T) {
+	for name, run := range map[string]func(context.Context, *e2btest.Command) int{
+		"silent": func(context.Context, *e2btest.Command) int { return 0 },
+		"talks":  func(_ context.Context, c *e2btest.Command) int { fmt.Fprintln(c.Stdout, "ran", c.Line()); return 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, client := e2btest.New(t, &e2btest.Options{Run: run})
+			sbx, err := client.Create(t.Context(), nil)
+			require.NoError(t, err)
+			err = sbx.Files.CopyIn(t.Context(), fstest.MapFS{"a": {Data: []byte("x")}}, "app", nil)
+			requireDataKinds(t, err, e2b.ErrNotSupported)
+			require.Error(t, sbx.Files.CopyOut(t.Context(), "app", t.TempDir(), nil))
+			left, err := sbx.Files.List(t.Context(), ".", nil)
+			require.NoError(t, err)
+			require.Empty(t, left)
+		})
+	}
 }

@@ -54,8 +54,9 @@ var (
 	// ErrRateLimited means that there were too many requests, or too many of
 	// something (status 429).
 	ErrRateLimited = errors.New("rate limited")
-	// ErrQuotaExceeded means a limit that waiting does not lift, as that of
-	// sandboxes running at the same time (status 429 without Retry-After). Such an
+	// ErrQuotaExceeded means a limit that time alone does not lift, but the end of
+	// something does: of a sandbox of the account, or of a connection where one sandbox
+	// has too many (status 429 without Retry-After). Such an
 	// error matches ErrRateLimited too.
 	ErrQuotaExceeded = errors.New("quota exceeded")
 	// ErrServiceBusy means that the service could not take the request, and that
@@ -119,11 +120,17 @@ func (e *APIError) Error() string {
 	if e.State != "" {
 		facts = append(facts, "sandbox is "+string(e.State))
 	}
+	if e.RetryAfter > 0 {
+		facts = append(facts, "retry after "+e.RetryAfter.String())
+	}
 	if e.Attempts > 1 {
 		facts = append(facts, fmt.Sprintf("%d attempts", e.Attempts))
 	}
 	if e.RequestID != "" {
 		facts = append(facts, "request "+e.RequestID)
+	}
+	if e.Op == opCode.name && errors.Is(e, ErrPortClosed) {
+		facts = append(facts, "the template may have no code interpreter")
 	}
 	if len(facts) > 0 {
 		b.WriteString(" (" + strings.Join(facts, ", ") + ")")
@@ -138,8 +145,8 @@ func (e *APIError) Unwrap() []error { return e.kinds }
 // or a secret without our learning of it. It matches ErrOutcomeUnknown and whatever
 // Err matches.
 type OutcomeUnknownError struct {
-	// CreateToken is the value of the metadata key e2b_go_create_token of the
-	// sandbox, if there is one. "" with CreateOptions.NoToken, and for what is not
+	// CreateToken is the value of the metadata key CreateTokenKey of the sandbox, if
+	// there is one, by which List finds it. "" with CreateOptions.NoToken, and for what is not
 	// a create.
 	CreateToken string
 	// Err is why the answer is missing.
@@ -152,7 +159,7 @@ type OutcomeUnknownError struct {
 func (e *OutcomeUnknownError) Error() string {
 	s := fmt.Sprintf("%v: %s may have been created", e.Err, cmp.Or(e.made, "a sandbox"))
 	if e.CreateToken != "" {
-		s += " with " + createTokenKey + "=" + e.CreateToken
+		s += " with " + CreateTokenKey + "=" + e.CreateToken
 	}
 	return s
 }
@@ -393,6 +400,9 @@ func controlError(ctx context.Context, op operation, id string, err error) error
 		out = &APIError{Op: op.name, SandboxID: id, StatusCode: bad.Status, Message: bad.Error(), RequestID: bad.RequestID, Attempts: o.Attempts}
 	default:
 		e := &opError{op: op.name, sandboxID: id, errs: []error{broken(ctx, o.Err)}}
+		if ctx.Err() == nil && o.Attempts > 1 {
+			e.detail = fmt.Sprintf("no answer to %d attempts", o.Attempts)
+		}
 		if o.Last != nil && ctx.Err() != nil { // what it was waiting out
 			e.errs = append(e.errs, newAPIError(op, id, o.Last, o.Attempts))
 		}
@@ -414,6 +424,9 @@ func broken(ctx context.Context, err error) error {
 		return ErrRequestTimeout
 	}
 	err = transport.Cause(err)
+	if ce, ok := errors.AsType[*connect.Error](err); ok && !connect.IsWireError(err) && ce.Unwrap() != nil {
+		err = transport.Cause(ce.Unwrap()) // its code is a guess about what is below
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		// A limit that is not the caller's, as that of a dialer, must not look like it.
 		return errors.New(transport.Clean(err.Error(), false))

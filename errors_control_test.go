@@ -533,6 +533,8 @@ func TestErrorText(t *testing.T) {
 		RequestID: "r1", Attempts: 4, State: e2b.StatePaused,
 	}
 	require.Equal(t, "e2b: connect i1: try again (status 409, code sandbox_start_in_flight, sandbox is paused, 4 attempts, request r1)", err.Error())
+	err = &e2b.APIError{Op: "create", StatusCode: 429, RetryAfter: 10 * time.Minute}
+	require.Equal(t, "e2b: create (status 429, retry after 10m0s)", err.Error())
 	require.Equal(t, "e2b: list", (&e2b.APIError{Op: "list"}).Error())
 	unknown := &e2b.OutcomeUnknownError{CreateToken: "t1", Err: io.ErrUnexpectedEOF}
 	require.Equal(t, "unexpected EOF: a sandbox may have been created with e2b_go_create_token=t1", unknown.Error())

@@ -187,23 +187,23 @@ func TestRecordedCommands(t *testing.T) {
 		result *e2b.Result
 		err    func(*testing.T, error)
 	}{
-		"background_child_proto":    {&e2b.Result{Stdout: []byte("parent\n")}, nil},
+		"background_child_proto":    {&e2b.Result{PID: 8281, Stdout: []byte("parent\n")}, nil},
 		"bad_cwd_proto":             {nil, refused},
 		"bad_timeout_json":          {nil, refused},
-		"command_not_found_proto":   {&e2b.Result{ExitCode: 127, Stderr: []byte("/usr/bin/nice: 'nosuchcmd': No such file or directory\n")}, exits(127)},
+		"command_not_found_proto":   {&e2b.Result{PID: 8266, ExitCode: 127, Stderr: []byte("/usr/bin/nice: 'nosuchcmd': No such file or directory\n")}, exits(127)},
 		"cwd_is_file_json":          {nil, refused},
-		"deadline_proto":            {&e2b.Result{ExitCode: -1, Stdout: []byte("begin\n")}, timedOut},
-		"envs_cwd_user_proto":       {&e2b.Result{Stdout: []byte("hi /tmp user\n")}, nil},
-		"exit0_proto":               {&e2b.Result{}, nil},
-		"keepalive_proto":           {&e2b.Result{Stdout: []byte("done\n")}, nil},
-		"pty_proto":                 {&e2b.Result{ExitCode: 2, Stdout: []byte("30 100\r\n")}, exits(2)},
-		"sigkill_proto":             {&e2b.Result{ExitCode: -1, Signal: "killed"}, exits(-1)},
-		"sigterm_json":              {&e2b.Result{ExitCode: -1, Signal: "terminated"}, exits(-1)},
-		"stdout_stderr_exit3_json":  {&e2b.Result{ExitCode: 3, Stdout: []byte("out\n"), Stderr: []byte("err\n")}, exits(3)},
-		"stdout_stderr_exit3_proto": {&e2b.Result{ExitCode: 3, Stdout: []byte("out\n"), Stderr: []byte("err\n")}, exits(3)},
+		"deadline_proto":            {&e2b.Result{PID: 8269, ExitCode: -1, Stdout: []byte("begin\n")}, timedOut},
+		"envs_cwd_user_proto":       {&e2b.Result{PID: 8267, Stdout: []byte("hi /tmp user\n")}, nil},
+		"exit0_proto":               {&e2b.Result{PID: 8251}, nil},
+		"keepalive_proto":           {&e2b.Result{PID: 8271, Stdout: []byte("done\n")}, nil},
+		"pty_proto":                 {&e2b.Result{PID: 8277, ExitCode: 2, Stdout: []byte("30 100\r\n")}, exits(2)},
+		"sigkill_proto":             {&e2b.Result{PID: 8262, ExitCode: -1, Signal: "killed"}, exits(-1)},
+		"sigterm_json":              {&e2b.Result{PID: 8264, ExitCode: -1, Signal: "terminated"}, exits(-1)},
+		"stdout_stderr_exit3_json":  {&e2b.Result{PID: 8258, ExitCode: 3, Stdout: []byte("out\n"), Stderr: []byte("err\n")}, exits(3)},
+		"stdout_stderr_exit3_proto": {&e2b.Result{PID: 8252, ExitCode: 3, Stdout: []byte("out\n"), Stderr: []byte("err\n")}, exits(3)},
 		"unknown_user_json":         {nil, noUser},
 		"unknown_user_proto":        {nil, noUser},
-		"utf8_split_proto":          {&e2b.Result{Stdout: []byte("hé!")}, nil},
+		"utf8_split_proto":          {&e2b.Result{PID: 8274, Stdout: []byte("hé!")}, nil},
 	}
 	for _, name := range recordings(t, "envd/process_start_*") {
 		short := strings.TrimPrefix(name, "envd/process_start_")

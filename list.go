@@ -49,7 +49,7 @@ func infoOf(d *controlapi.Detail) SandboxInfo {
 		CPUCount: d.CPUCount, MemoryMiB: d.MemoryMB, DiskMiB: d.DiskSizeMB,
 		EnvdVersion: d.EnvdVersion, Domain: d.Domain, AllowInternet: d.AllowInternetAccess,
 	}
-	if delete(info.Metadata, createTokenKey); len(info.Metadata) == 0 {
+	if delete(info.Metadata, CreateTokenKey); len(info.Metadata) == 0 {
 		info.Metadata = nil
 	}
 	if l := d.Lifecycle; l != nil {

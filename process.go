@@ -170,7 +170,7 @@ func (p *Process) finish(end envd.End, err error) {
 		}
 	}
 	p.res = &Result{
-		ExitCode: -1, Incomplete: broken != nil,
+		PID: p.pid, ExitCode: -1, Incomplete: broken != nil,
 		Stdout: p.stdout.buf, StdoutTruncated: p.stdout.truncated,
 		Stderr: p.stderr.buf, StderrTruncated: p.stderr.truncated,
 	}
@@ -239,7 +239,7 @@ func (p *Process) Wait(ctx context.Context) (*Result, error) {
 		if res, err, ok := p.settled(ctx); ok {
 			return res, err
 		}
-		return &Result{ExitCode: -1}, cause
+		return &Result{PID: p.pid, ExitCode: -1}, cause
 	case <-ctx.Done():
 		return nil, &opError{op: "wait for command", sandboxID: p.s.id, errs: []error{ctx.Err()}}
 	}
@@ -258,7 +258,7 @@ func (p *Process) settle() *Result {
 	if res, _, ok := p.settled(context.Background()); ok {
 		return res
 	}
-	return &Result{ExitCode: -1}
+	return &Result{PID: p.pid, ExitCode: -1}
 }
 
 // settled waits a moment for the reader, whose stream has been ended.

@@ -32,9 +32,9 @@ const (
 // has no code interpreter; "code-interpreter" has.
 const DefaultTemplate = "base"
 
-// createTokenKey is the metadata key by which a sandbox is found whose creation
-// was not answered.
-const createTokenKey = "e2b_go_create_token" //nolint:gosec // the name of a metadata key
+// CreateTokenKey is the metadata key by which a sandbox is found whose creation was
+// not answered: see OutcomeUnknownError. Info and List show the other keys alone.
+const CreateTokenKey = "e2b_go_create_token" //nolint:gosec // the name of a metadata key
 
 // TimeoutAction is what happens to a sandbox at the end of its lifetime.
 type TimeoutAction int
@@ -70,9 +70,12 @@ type CreateOptions struct {
 	// with its memory and processes unless it was taken without.
 	Template string
 	// Timeout is the lifetime, counted from the answer; 0 means
-	// ClientOptions.SandboxTimeout. Whole seconds go out, rounded up.
+	// ClientOptions.SandboxTimeout. Whole seconds go out, rounded up. Use of the sandbox
+	// does not extend it: Refresh, Connect and SetTimeout do. One beyond the account's
+	// limit is ErrInvalidArgument.
 	Timeout time.Duration
-	// OnTimeout says what happens at the end of the lifetime.
+	// OnTimeout says what happens at the end of the lifetime, also in the middle of a
+	// command.
 	OnTimeout TimeoutAction
 	// AutoResume says whether inbound traffic wakes the sandbox when it is paused.
 	// True needs OnTimeout: TimeoutPause; the lifetime is then as at the creation,
@@ -87,7 +90,7 @@ type CreateOptions struct {
 	Insecure bool
 	// NoInternet cuts the sandbox off from the internet.
 	NoInternet bool
-	// NoToken leaves out the metadata key e2b_go_create_token, by which a sandbox
+	// NoToken leaves out the metadata key CreateTokenKey, by which a sandbox
 	// can be found whose creation was not answered.
 	NoToken bool
 	// Network limits the traffic of the sandbox; nil means no limits.
@@ -396,15 +399,15 @@ func (o *CreateOptions) wire() (body controlapi.NewSandbox, token string, err er
 			return body, "", invalid(op, "Metadata", "has a key or value that is not UTF-8: %.40q", key)
 		}
 	}
-	if _, has := o.Metadata[createTokenKey]; has {
-		return body, "", invalid(op, "Metadata", "uses the reserved key %s", createTokenKey)
+	if _, has := o.Metadata[CreateTokenKey]; has {
+		return body, "", invalid(op, "Metadata", "uses the reserved key %s", CreateTokenKey)
 	}
 	if !o.NoToken {
 		token = rand.Text()
 		if body.Metadata == nil {
 			body.Metadata = make(map[string]string, 1)
 		}
-		body.Metadata[createTokenKey] = token
+		body.Metadata[CreateTokenKey] = token
 	}
 	return body, token, nil
 }

@@ -25,7 +25,7 @@ func Example_scripted() {
 	client, _ := e2b.NewClient(server.ClientOptions())
 	sbx, _ := client.Create(ctx, &e2b.CreateOptions{OnTimeout: e2b.TimeoutPause})
 	sbx.Files.Write(ctx, "plan.md", []byte("1. test"), nil)
-	server.Advance(24 * time.Hour) // idle for a day: it has paused itself
+	server.Advance(24 * time.Hour) // its 5 minutes are over: it has paused itself
 	sbx, _ = client.Connect(ctx, sbx.ID(), nil)
 	plan, _ := sbx.Files.Read(ctx, "plan.md", nil)
 	res, err := sbx.Commands.Run(ctx, "make test", nil)

@@ -165,7 +165,7 @@ func explicitPause(ctx context.Context, opts *e2b.ClientOptions, c *checks) erro
 }
 
 func autoPause(ctx context.Context, opts *e2b.ClientOptions, c *checks) error {
-	fmt.Println("\n== 2. A sandbox that pauses itself when idle")
+	fmt.Println("\n== 2. A sandbox that pauses itself when its time is over")
 	client, err := e2b.NewClient(opts)
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func autoPause(ctx context.Context, opts *e2b.ClientOptions, c *checks) error {
 			return err
 		}
 	}
-	fmt.Printf("        it paused itself after %v of silence\n", since(start))
+	fmt.Printf("        it paused itself after %v\n", since(start))
 	start = time.Now()
 	if sbx, err = client.Connect(ctx, sbx.ID(), &e2b.ConnectOptions{Timeout: 300 * time.Second}); err != nil {
 		return err
