@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
@@ -480,16 +481,20 @@ func TestCopyOutsideLinks(t *testing.T) {
 func TestCopyInLeavesNoArchive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSandbox()
-		removes := 0
+		var removes atomic.Int32
+		var archive atomic.Pointer[string]
+		f.start = func(_ context.Context, _ *startRequest, s *startStream) error {
+			return send(s, evStart(1), evOut(*archive.Load()+"\n"), evExit(0))
+		}
 		f.envd = func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/files":
-				f.start = script(evStart(1), evOut(r.URL.Query().Get("path")+"\n"), evExit(0))
+				archive.Store(new(r.URL.Query().Get("path")))
 				drain(r)
 				writeJSON(w, http.StatusOK, []any{})
 			case "/filesystem.Filesystem/Remove":
 				drain(r)
-				if removes++; removes == 1 {
+				if removes.Add(1) == 1 {
 					<-r.Context().Done()
 					return
 				}
@@ -506,7 +511,7 @@ func TestCopyInLeavesNoArchive(t *testing.T) {
 		var at *fs.PathError
 		require.ErrorAs(t, err, &at)
 		require.Equal(t, "/dir", at.Path)
-		require.Greater(t, removes, 1)
+		require.Greater(t, removes.Load(), int32(1))
 	})
 }
 
