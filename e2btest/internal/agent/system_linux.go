@@ -52,11 +52,21 @@ func isolate(cfg *Config) (files string, err error) {
 	}
 
 	// The old root is put on top of the new one, and taken off.
+	old, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("open the host's root: %w", err)
+	}
+	defer unix.Close(old)
 	if err := os.Chdir(cfg.Root); err != nil {
 		return "", err
 	}
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return "", fmt.Errorf("pivot_root: %w", err)
+	}
+	// This program, the one thing that is in use of it: a command whose shell is a link to
+	// /proc/self/exe would run it, and root of the sandbox could change the host's file.
+	if err := setMountAttr(old, unix.MOUNT_ATTR_NOEXEC); err != nil {
+		return "", fmt.Errorf("restrict the host's root: %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return "", fmt.Errorf("unmount the host's root: %w", err)
@@ -166,7 +176,7 @@ func mountBind(root int, path string) error {
 	return unix.MoveMount(tree, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// setMountAttr restricts mounts that nobody sees yet.
+// setMountAttr restricts mounts that nobody else sees.
 func setMountAttr(tree int, attr uint64) error {
 	return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr})
 }

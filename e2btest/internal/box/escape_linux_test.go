@@ -1,8 +1,11 @@
 package box_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -11,6 +14,7 @@ import (
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/box"
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/node"
+	"github.com/seed-09a7379d/e2b-go/internal/envd/gen/process"
 )
 
 // absent fails the test if the host has a file, and removes it.
@@ -95,6 +99,63 @@ func TestNoRightsOfTheHost(t *testing.T) {
 // addKey is a helper that adds a key to those of its user.
 func addKey() error {
 	if _, err := unix.AddKey("user", os.Args[1], []byte("value"), unix.KEY_SPEC_USER_KEYRING); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
+}
+
+// The agent's program is a file of the host, whose mode root of a sandbox could change if
+// it ran there.
+func TestOwnProgramIsNotRun(t *testing.T) {
+	n := defaultMode.shared(t)
+	g := start(t, n, "guest")
+	g.runAs(t, "root", "PATH=/usr/bin; rm /bin; mkdir /bin; ln -s /usr/bin/sh /bin/; cd /bin && ln -s sh bash")
+	for _, script := range []string{
+		"/usr/bin/ln -sf /proc/self/exe /bin/sh",
+		"/usr/bin/rm /bin/sh; echo '#!/proc/self/exe' >/bin/sh; /usr/bin/chmod +x /bin/sh",
+	} {
+		_, code, err := g.start(t.Context(), "root", &process.StartRequest{
+			Process: &process.ProcessConfig{Cmd: "/usr/bin/bash", Args: []string{"-c", script}},
+		})
+		require.NoError(t, err)
+		require.Zero(t, code)
+		_, _, err = g.try(t.Context(), "root", "true")
+		require.ErrorContains(t, err, "fork/exec /bin/sh: permission denied")
+		require.NoError(t, os.Remove(filepath.Join(box.Root(g.Sandbox), "bin/sh")))
+		require.NoError(t, os.Symlink("/usr/bin/sh", filepath.Join(box.Root(g.Sandbox), "bin/sh")))
+	}
+}
+
+// Whose file has been removed since it was started can start sandboxes all the same.
+func TestProgramWithoutFile(t *testing.T) {
+	self, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	program := filepath.Join(t.TempDir(), "program")
+	require.NoError(t, os.WriteFile(program, self, 0o755))
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = append(os.Environ(), helperVariable+"=removed")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// removed is a helper that removes its program and starts a sandbox.
+func removed() (err error) {
+	if err := os.Remove(os.Args[0]); err != nil {
+		return err
+	}
+	n, err := box.New(box.Options{})
+	if err != nil {
+		return err
+	}
+	s, err := n.Start(context.Background(), spec)
+	if err == nil {
+		var code int
+		if _, code, err = newGuest(s).try(context.Background(), "root", "true"); code != 0 {
+			err = fmt.Errorf("%d %w", code, err)
+		}
+	}
+	if err := errors.Join(err, n.Close()); err != nil {
 		return err
 	}
 	os.Exit(0)

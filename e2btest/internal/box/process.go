@@ -80,10 +80,11 @@ func (n *Node) startProcess(ctx context.Context, cfg agent.Config, log *slog.Log
 		return nil, err
 	}
 
-	self, err := executable()
+	self, closeSelf, err := executable()
 	if err != nil {
 		return nil, err
 	}
+	defer closeSelf()
 	cmd := &exec.Cmd{
 		Path:        self,
 		Args:        []string{agent.Name, cfg.Spec.ID},

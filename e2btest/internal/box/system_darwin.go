@@ -9,7 +9,10 @@ func isolations() []isolation { return nil }
 
 const noIsolation = "this system has no namespaces"
 
-func executable() (string, error) { return os.Executable() }
+func executable() (path string, close func(), err error) {
+	path, err = os.Executable()
+	return path, func() {}, err
+}
 
 func checkNoMounts(string) error { return nil }
 

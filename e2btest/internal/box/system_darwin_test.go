@@ -5,3 +5,5 @@ import "errors"
 const hasNamespaces = false
 
 func addKey() error { return errors.ErrUnsupported }
+
+func removed() error { return errors.ErrUnsupported }

@@ -1,9 +1,13 @@
 package box
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/agent"
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/agent/mounts"
@@ -19,8 +23,48 @@ func isolations() []isolation {
 	return []isolation{userNamespaces}
 }
 
-// executable is the running program, also if its file has been replaced since.
-func executable() (string, error) { return "/proc/self/exe", nil }
+// executable is the running program, which is opened again by the path in the mount
+// namespace of the agent, whose mounts the agent can restrict. If the file has been
+// replaced since, it is a copy. close is for when it has been started.
+func executable() (path string, close func(), err error) {
+	const self = "/proc/self/exe"
+	running, err := os.Stat(self)
+	if err != nil {
+		return "", nil, err
+	}
+	if path, err := os.Readlink(self); err == nil {
+		if now, err := os.Stat(path); err == nil && os.SameFile(now, running) {
+			return path, func() {}, nil
+		}
+	}
+	f, err := copyInMemory(self)
+	if err != nil {
+		return "", nil, fmt.Errorf("copy the running program: %w", err)
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", f.Fd()), func() { f.Close() }, nil
+}
+
+// copyInMemory returns a copy of a file that has no name and can be executed.
+func copyInMemory(path string) (_ *os.File, err error) {
+	from, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	fd, err := unix.MemfdCreate("e2b-sandbox", unix.MFD_CLOEXEC|unix.MFD_EXEC)
+	if errors.Is(err, unix.EINVAL) { // the kernel does not ask for MFD_EXEC
+		fd, err = unix.MemfdCreate("e2b-sandbox", unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		return nil, err
+	}
+	to := os.NewFile(uintptr(fd), "copy")
+	defer to.Close() // what can be written to is not executed
+	if _, err := io.Copy(to, from); err != nil {
+		return nil, err
+	}
+	return os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+}
 
 // checkNoMounts returns an error if anything is mounted in dir.
 func checkNoMounts(dir string) error {

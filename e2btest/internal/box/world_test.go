@@ -43,6 +43,8 @@ func TestMain(m *testing.M) {
 		helperExit(echo(os.Args[1]))
 	case "own":
 		helperExit(own())
+	case "removed":
+		helperExit(removed())
 	case "key":
 		helperExit(addKey())
 	}
