@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -58,5 +59,25 @@ func prepareChildren(cfg *Config, g *groups) error {
 	if !cfg.Isolated {
 		return nil
 	}
+	if err := leaveKeys(); err != nil {
+		return err
+	}
 	return dropCapabilities()
+}
+
+// leaveKeys leaves behind the keys of the session that the emulator was started in: a
+// user namespace does not.
+func leaveKeys() error {
+	// What a thread without keys of a session has is that of its user in its namespace.
+	session, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
+	if err == nil {
+		if own, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_USER_SESSION_KEYRING, false); err == nil && own == session {
+			return nil
+		}
+		_, err = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
+	}
+	if err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.ENOKEY) {
+		return fmt.Errorf("leave the keys of the session: %w", err)
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -96,6 +97,74 @@ func TestNoRightsOfTheHost(t *testing.T) {
 	require.ErrorIs(t, err, unix.ENOKEY, "the keys of the host are the host's")
 }
 
+// What the emulator was started with is not for sandboxes.
+func TestKeysOfTheSession(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), helperVariable+"=session")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// session is a helper that has a session with a key, and looks for it from a sandbox.
+func session() error {
+	if len(os.Args) > 1 {
+		key, err := unix.KeyctlSearch(unix.KEY_SPEC_SESSION_KEYRING, "user", os.Args[1], 0)
+		if errors.Is(err, unix.ENOKEY) {
+			os.Exit(0)
+		}
+		return errors.Join(fmt.Errorf("the sandbox has the key %d", key), err)
+	}
+	runtime.LockOSThread()
+	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	if _, err := unix.AddKey("user", "e2btest-box-key", []byte("value"), unix.KEY_SPEC_SESSION_KEYRING); err != nil {
+		return err
+	}
+	// The session is that of this thread, and of the program that it becomes.
+	if err := os.Setenv(helperVariable, "in session"); err != nil {
+		return err
+	}
+	return unix.Exec("/proc/self/exe", os.Args, os.Environ())
+}
+
+// inSession goes on with it.
+func inSession() error {
+	n, err := box.New(box.Options{})
+	if err != nil {
+		return err
+	}
+	s, err := n.Start(context.Background(), spec)
+	if err == nil {
+		err = searchKey(s)
+	}
+	if err := errors.Join(err, n.Close()); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
+}
+
+func searchKey(s node.Sandbox) error {
+	if _, err := unix.KeyctlSearch(unix.KEY_SPEC_SESSION_KEYRING, "user", "e2btest-box-key", 0); err != nil {
+		return err
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(box.Root(s), "tmp/helper"), self, 0o755); err != nil {
+		return err
+	}
+	out, code, err := newGuest(s).try(context.Background(), "root", helperVariable+"=session /tmp/helper e2btest-box-key")
+	if code != 0 {
+		err = errors.Join(fmt.Errorf("exit code %d: %s", code, out), err)
+	}
+	return err
+}
+
 // addKey is a helper that adds a key to those of its user.
 func addKey() error {
 	if _, err := unix.AddKey("user", os.Args[1], []byte("value"), unix.KEY_SPEC_USER_KEYRING); err != nil {
@@ -152,7 +221,7 @@ func removed() (err error) {
 	if err == nil {
 		var code int
 		if _, code, err = newGuest(s).try(context.Background(), "root", "true"); code != 0 {
-			err = fmt.Errorf("%d %w", code, err)
+			err = errors.Join(fmt.Errorf("exit code %d", code), err)
 		}
 	}
 	if err := errors.Join(err, n.Close()); err != nil {

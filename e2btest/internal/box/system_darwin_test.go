@@ -7,3 +7,7 @@ const hasNamespaces = false
 func addKey() error { return errors.ErrUnsupported }
 
 func removed() error { return errors.ErrUnsupported }
+
+func session() error { return errors.ErrUnsupported }
+
+func inSession() error { return errors.ErrUnsupported }

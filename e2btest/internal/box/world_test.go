@@ -45,6 +45,10 @@ func TestMain(m *testing.M) {
 		helperExit(own())
 	case "removed":
 		helperExit(removed())
+	case "session":
+		helperExit(session())
+	case "in session":
+		helperExit(inSession())
 	case "key":
 		helperExit(addKey())
 	}
