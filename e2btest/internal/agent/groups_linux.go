@@ -59,6 +59,7 @@ func prepareChildren(cfg *Config, g *groups) error {
 	if !cfg.Isolated {
 		return nil
 	}
+	spawn.GuardDirs()
 	if err := leaveKeys(); err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
 package envd
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -56,3 +58,53 @@ var ownFiles = sync.OnceValue(func() (own struct {
 	}
 	return own
 })
+
+// openNamed is os.OpenFile without the links of /proc to what processes have open.
+func openNamed(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	how := unix.OpenHow{Flags: uint64(flag) | unix.O_CLOEXEC | unix.O_LARGEFILE}
+	if flag&os.O_CREATE != 0 {
+		how.Mode = uint64(perm.Perm())
+	}
+	fd, err := openUnlinked(name, how)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func statNamed(op, name string) (fs.FileInfo, error) {
+	fd, err := openUnlinked(name, unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
+	if err != nil {
+		return nil, &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	return f.Stat()
+}
+
+// holdDir returns a path of a directory that means it until done is called.
+func holdDir(name string) (path string, done func(), err error) {
+	fd, err := openUnlinked(name, unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC})
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", fd), func() { _ = unix.Close(fd) }, nil
+}
+
+func openUnlinked(name string, how unix.OpenHow) (fd int, err error) {
+	how.Resolve = unix.RESOLVE_NO_MAGICLINKS
+	for {
+		fd, err = unix.Openat2(unix.AT_FDCWD, name, &how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if errors.Is(err, unix.ELOOP) {
+		// Also said of what is refused here.
+		var st unix.Stat_t
+		if unix.Stat(name, &st) == nil {
+			err = unix.EACCES
+		}
+	}
+	return fd, err
+}

@@ -29,6 +29,7 @@ var (
 
 	starting atomic.Pointer[thread] // nil: Start works on the caller's thread
 	grouping atomic.Bool            // each child leads an own process group
+	guarded  atomic.Bool            // no child starts where a link of /proc leads
 	// cgroup is the directory of the control group for children; nil: that of this
 	// process. The file itself, since Go closes one that nobody has any more.
 	cgroup atomic.Pointer[os.File]
@@ -57,6 +58,13 @@ func start(cmd *exec.Cmd) error {
 	}
 	if dir := cgroup.Load(); dir != nil {
 		enterCgroup(cmd, int(dir.Fd()))
+	}
+	if guarded.Load() && cmd.Dir != "" {
+		done, err := guardDir(cmd)
+		if err != nil {
+			return err
+		}
+		defer done()
 	}
 	if err := cmd.Start(); err != nil {
 		return err
