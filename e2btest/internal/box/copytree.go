@@ -3,7 +3,6 @@
 package box
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -168,11 +167,10 @@ func (c *copier) file(from, to *os.Root, name, path string, info fs.FileInfo) (e
 	if st.Nlink > 1 {
 		c.names[id] = path
 	}
-	data := io.LimitReader(in, info.Size()) // whoever writes to it meanwhile
 	if st.Blocks*512 < info.Size() {
-		err = copySparse(out, data)
+		err = copySparse(c.ctx, out, in, info.Size())
 	} else {
-		_, err = io.Copy(out, data)
+		err = copyRange(c.ctx, out, in, info.Size()) // whoever writes to it meanwhile
 	}
 	if err == nil {
 		err = copyAttrs(in, out)
@@ -183,27 +181,49 @@ func (c *copier) file(from, to *os.Root, name, path string, info fs.FileInfo) (e
 	return finish(to, name, info)
 }
 
-// copySparse leaves out blocks of zeros.
-func copySparse(out *os.File, in io.Reader) error {
-	block := make([]byte, 64<<10)
-	zeros := make([]byte, len(block))
-	var size int64
-	for {
-		n, err := io.ReadFull(in, block)
-		if n > 0 && !bytes.Equal(block[:n], zeros[:n]) {
-			if _, err := out.WriteAt(block[:n], size); err != nil {
+// copySparse leaves out holes, which can be larger than any disk.
+func copySparse(ctx context.Context, out, in *os.File, size int64) error {
+	for end := int64(0); end < size; {
+		begin, err := in.Seek(end, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) || err == nil && begin >= size {
+			break // no data is left
+		}
+		if err != nil {
+			return err
+		}
+		if end, err = in.Seek(begin, unix.SEEK_HOLE); err != nil {
+			return err
+		}
+		end = min(end, size)
+		for _, f := range []*os.File{in, out} {
+			if _, err := f.Seek(begin, io.SeekStart); err != nil {
 				return err
 			}
 		}
-		size += int64(n)
-		switch {
-		case err == nil:
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return out.Truncate(size)
-		default:
+		if err := copyRange(ctx, out, in, end-begin); err != nil {
 			return err
 		}
 	}
+	return out.Truncate(size)
+}
+
+// copyRange copies up to n bytes.
+func copyRange(ctx context.Context, out, in *os.File, n int64) error {
+	const step = 64 << 20
+	for n > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		copied, err := io.CopyN(out, in, min(n, step))
+		n -= copied
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unlock gives a user who is not root the permissions that a file's owner has

@@ -187,12 +187,16 @@ func TestCopyTreeOfWhatCannotBeRead(t *testing.T) {
 func TestCopyTreeKeepsHoles(t *testing.T) {
 	src := filepath.Join(t.TempDir(), "root")
 	require.NoError(t, os.Mkdir(src, 0o755))
-	const size = 64 << 20
+	const size = 1 << 40 // it would take minutes to read
 	f, err := os.Create(src + "/disk")
 	require.NoError(t, err)
 	_, err = f.WriteAt([]byte("in the middle"), size/2)
-	require.NoError(t, err)
-	require.NoError(t, f.Truncate(size))
+	if err != nil {
+		t.Skip("this file system has no such files: ", err)
+	}
+	if f.Truncate(size) != nil {
+		t.Skip("this file system has no such files")
+	}
 	require.NoError(t, f.Close())
 	if _, st := stat(t, src+"/disk"); st.Blocks*512 > size/2 {
 		t.Log("this file system has no holes")
