@@ -3,12 +3,14 @@
 package box
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -110,14 +112,96 @@ func removeTree(dir string) error {
 	if os.RemoveAll(dir) == nil {
 		return nil
 	}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			return os.Chmod(path, 0o700) // before it is read
-		}
-		return err
-	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := clearTree(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return os.RemoveAll(dir)
+}
+
+const (
+	// maxOpen is how many directories, one in the other, are open at a time.
+	maxOpen = 200
+	// clearRounds is how often a directory is cleared that others fill meanwhile, and
+	// clearTimeout how long.
+	clearRounds  = 10
+	clearTimeout = time.Minute
+)
+
+// clearTree removes what is in a directory: also what modes protect, and what is in more
+// directories than can be open. It never leaves the directory, whatever is changed in it
+// meanwhile.
+func clearTree(dir string) error {
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return err
+	}
+	top, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	c := clearer{top: top}
+	for begin, round := time.Now(), 0; round < clearRounds && time.Since(begin) < clearTimeout; round++ {
+		c.moved = false
+		if err = c.clear(top, ".", 0); err == nil && !c.moved {
+			return nil
+		}
+		if c.moved {
+			round = 0
+		}
+	}
+	return err
+}
+
+// A clearer clears one directory.
+type clearer struct {
+	top   *os.Root
+	moved bool // something was moved up that is to be removed
+}
+
+// clear removes what is in dir, whose path below top this is.
+func (c *clearer) clear(dir *os.Root, path string, depth int) error {
+	f, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	names, err := f.Readdirnames(-1)
+	f.Close()
+	for _, name := range names {
+		err = errors.Join(err, c.remove(dir, name, path, depth))
+	}
+	return err
+}
+
+func (c *clearer) remove(dir *os.Root, name, path string, depth int) error {
+	err := dir.Remove(name)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	info, statErr := dir.Lstat(name)
+	if statErr != nil || !info.IsDir() {
+		return err
+	}
+	if info.Mode()&0o700 != 0o700 {
+		if err := dir.Chmod(name, 0o700); err != nil {
+			return err
+		}
+	}
+	path = filepath.Join(path, name)
+	if depth >= maxOpen {
+		c.moved = true
+		return c.top.Rename(path, rand.Text())
+	}
+	below, err := dir.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	err = c.clear(below, path, depth+1)
+	below.Close()
+	if err != nil {
+		return err
+	}
+	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !c.moved {
+		return err
+	}
+	return nil
 }
