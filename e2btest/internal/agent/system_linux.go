@@ -249,24 +249,59 @@ func openVolumes(volumes []Volume) ([]int, error) {
 // be changed in it, since what its processes have put in the way must not lead out of it.
 func mountVolumes(trees []int, volumes []Volume) error {
 	for i, v := range volumes {
-		if err := os.MkdirAll(v.Path, 0o755); err != nil {
+		if err := mountVolume(trees[i], v.Path); err != nil {
 			return fmt.Errorf("mount volume: %w", err)
-		}
-		at, err := filepath.EvalSymlinks(v.Path)
-		if err != nil {
-			return fmt.Errorf("mount volume: %w", err)
-		}
-		if at == "/" || slices.ContainsFunc(SystemMounts, func(dir string) bool { return Below(at, dir) }) {
-			return fmt.Errorf("mount volume: %s leads to %s", v.Path, at)
-		}
-		if err := unix.MoveMount(trees[i], "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return fmt.Errorf("mount volume on %s: %w", at, err)
 		}
 		if err := unix.Close(trees[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func mountVolume(tree int, path string) error {
+	dir, err := makeDirs(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	at, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
+	if err != nil {
+		return err
+	}
+	if at == "/" || slices.ContainsFunc(SystemMounts, func(dir string) bool { return Below(at, dir) }) {
+		return fmt.Errorf("%s leads to %s", path, at)
+	}
+	if err := unix.MoveMount(tree, "", dir, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return fmt.Errorf("on %s: %w", at, err)
+	}
+	return nil
+}
+
+// makeDirs opens a directory, which it makes with those above it where they are missing.
+// Links are followed, but those to what this process has open, since that can be the host's.
+func makeDirs(path string) (int, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	dir, err := unix.Openat2(unix.AT_FDCWD, path, &how)
+	if err == nil {
+		return dir, nil
+	}
+	if !errors.Is(err, unix.ENOENT) || path == "/" {
+		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	above, err := makeDirs(filepath.Dir(path))
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(above)
+	if err := unix.Mkdirat(above, filepath.Base(path), 0o755); err != nil {
+		return -1, &fs.PathError{Op: "mkdir", Path: path, Err: err}
+	}
+	how.Resolve |= unix.RESOLVE_NO_SYMLINKS
+	if dir, err = unix.Openat2(above, filepath.Base(path), &how); err != nil {
+		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return dir, nil
 }
 
 // restrictMounts makes what is left of the host's read-only, and lets no device be opened

@@ -70,7 +70,7 @@ func TestLinksAboveMounts(t *testing.T) {
 	t.Run("volume", func(t *testing.T) {
 		absent(t, "/usr/share/box-test-volume")
 		g := startWith(t, n, "volume", node.Volume{ID: "v", Path: "/data/box-test-volume"})
-		for _, target := range []string{"/usr/share", "/proc/self", "/dev"} {
+		for _, target := range []string{"/usr/share", "/proc/self", "/dev", "/proc/self/root/mnt"} {
 			g.runAs(t, "root", "rm -rf /old; mv /data /old; ln -s "+target+" /data")
 			require.NoError(t, g.Pause(t.Context(), false))
 			require.Error(t, g.Resume(t.Context(), true), target)
