@@ -56,6 +56,8 @@ func run() int {
 	// What a command sends to all processes must not end the agent. Caught and not
 	// ignored, since commands would inherit that.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM)
+	// Nor must those that otherwise tell of a fault of its own, which they still do.
+	signal.Notify(make(chan os.Signal, 1), faults...)
 
 	control := json.NewDecoder(os.NewFile(ControlFD, "control"))
 	replies := json.NewEncoder(os.NewFile(ReplyFD, "replies"))

@@ -1,6 +1,16 @@
 package agent
 
-import "errors"
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// faults are the signals that end a Go program as a fault of its own.
+var faults = []os.Signal{
+	unix.SIGILL, unix.SIGTRAP, unix.SIGEMT, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSYS,
+}
 
 func isolate(*Config) (files string, err error) {
 	return "", errors.New("this system has no namespaces")

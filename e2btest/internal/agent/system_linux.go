@@ -15,6 +15,11 @@ import (
 	"github.com/seed-09a7379d/e2b-go/e2btest/internal/spawn"
 )
 
+// faults are the signals that end a Go program as a fault of its own.
+var faults = []os.Signal{
+	unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
+}
+
 // adopt makes the orphans among our descendants our children, so that they can be
 // found.
 func adopt() error {
