@@ -1,6 +1,7 @@
 package e2btest
 
 import (
+	"cmp"
 	"errors"
 	"reflect"
 	"slices"
@@ -19,7 +20,7 @@ func (f *Fault) check() error {
 	case f.Cut == CutConnect:
 		problem = f.problemOfConnection()
 	default:
-		problem = f.problemOfRequest()
+		problem = cmp.Or(f.problemOfRequest(), f.problemOfTarget())
 	}
 	if problem == "" {
 		return nil
@@ -30,8 +31,6 @@ func (f *Fault) check() error {
 func (f *Fault) problemOfRequest() string {
 	unanswered := f.Stall || f.Cut == CutRequest || f.Cut == CutAnswer
 	switch {
-	case f.Path != "" && f.Path[0] != '/':
-		return "its path does not begin with a slash"
 	case f.Status != 0 && (f.Status < 200 || f.Status > 599):
 		return "its status is not between 200 and 599"
 	case f.Status == 0 && (f.Commit || f.Body != ""):

@@ -38,6 +38,15 @@ import (
 // have it carried out (unless there is a Status without Commit, or CutRequest), to
 // wait for DelayAfter, and to answer it, wholly or to a part.
 //
+// Of twin routes the SDK asks one first, and the other where that is missing. First are
+// POST /sandboxes and POST /sandboxes/{id}/connect, but of lists and logs GET
+// /v2/sandboxes and GET /v2/sandboxes/{id}/logs. Options.Routes selects which of those for
+// create and connect there are.
+//
+// A Fault that no request of E2B's clients can match is refused, as one with the path
+// /sandbox/{id} or with the method post. With a Port, or with To: ToSandboxes, it can be
+// about a server of your own in a sandbox, which may have any path.
+//
 // With CutConnect it is about new connections, and has only To, Skip and Times
 // besides. With Node it is about a step of the machine: see [NodeStep].
 type Fault struct {
@@ -45,7 +54,7 @@ type Fault struct {
 
 	To          Side   `json:"to,omitempty"`
 	Method      string `json:"method,omitempty"`
-	Path        string `json:"path,omitempty"`        // as "/sandboxes/{id}/pause" or "/files": {} with any name stands for one segment
+	Path        string `json:"path,omitempty"`        // as "/sandboxes/{id}/pause" or "/files": {} with any name stands for one segment. Which twin is asked: see above
 	Port        int    `json:"port,omitempty"`        // of a sandbox: 49983 for commands and files, 49999 for code
 	Sandbox     string `json:"sandbox,omitempty"`     // its ID, in the path, in a header or in the host name
 	ContentType string `json:"contentType,omitempty"` // of the request: a part of it, as "proto"
@@ -344,8 +353,16 @@ func newPathPattern(path string) pathPattern {
 
 func (p pathPattern) matches(path []string) bool {
 	return p == nil || slices.EqualFunc(p, path, func(want, got string) bool {
-		return want == got || got != "" && strings.HasPrefix(want, "{") && strings.HasSuffix(want, "}")
+		_, anyName := placeholder(want)
+		return want == got || anyName && got != ""
 	})
+}
+
+// placeholder returns the name in a segment that stands for any one.
+func placeholder(segment string) (name string, ok bool) {
+	name, opens := strings.CutPrefix(segment, "{")
+	name, closes := strings.CutSuffix(name, "}")
+	return name, opens && closes
 }
 
 // inPath returns the sandbox that a path of the API is about.

@@ -498,15 +498,91 @@ func TestFaultsThatMakeNoSense(t *testing.T) {
 		"only one":            {Stall: true, Cut: e2btest.CutBody},
 		"there can be":        {Status: 500, Cut: e2btest.CutRequest},
 		"it does nothing":     {Method: "GET", Skip: 1},
+
+		`"post" is no method of HTTP`:  {Method: "post", Status: 500},
+		`"CREATE" is no method`:        {Method: "CREATE", Status: 500},
+		`"*" in its path`:              {Path: "/sandboxes/*", Status: 500},
+		`":id" in its path`:            {Path: "/sandboxes/:id", Status: 500},
+		`"*.txt" in its path`:          {To: e2btest.ToSandboxes, Path: "/web/*.txt", Status: 500},
+		`would have "sandboxes%3Fa=b"`: {Path: "/sandboxes?a=b", Status: 500},
+		`would have "%7Bid"`:           {Path: "/sandboxes/{id", Status: 500},
+		`would have "a%20b"`:           {Port: 80, Path: "/a b", Status: 500},
+		`invalid URL escape "%zz"`:     {Port: 80, Path: "/%zz", Status: 500},
+		"do not name a Sandbox":        {Path: "/v2/sandboxes", Sandbox: "i1", Status: 500},
+		"its To is api":                {To: e2btest.ToAPI, Port: 80, Status: 500},
+
+		"there is no route /sandbox/{id}, but /sandboxes/{id}; for a server of your own": {Path: "/sandbox/{id}", Status: 500},
+		"there is no route /sandboxes/, but /sandboxes":                                  {Path: "/sandboxes/", Status: 500},
+		"there is no route /v1/sandboxes/{id}/pause, but /sandboxes/{id}/pause":          {To: e2btest.ToAPI, Path: "/v1/sandboxes/{id}/pause", Status: 500},
+		"there is no route /file, but /files":                                            {Port: 49983, Path: "/file", Status: 500},
+		"there is no route /process.Process/start, but /process.Process/Start":           {Path: "/process.Process/start", Status: 500},
+		"there is no route /greetings: a path looks like /sandboxes/{id}/pause; for":     {Path: "/greetings", Status: 500},
+		"there is no route PUT /sandboxes/{id}, but GET and DELETE":                      {Method: "PUT", Path: "/sandboxes/{id}", Status: 500},
+		"there is no route GET /process.Process/CloseStdin, but POST":                    {Method: "GET", Port: 49983, Path: "/process.Process/CloseStdin", Status: 500},
 	} {
 		_, err := e2btest.NewServer(&e2btest.Options{Faults: []e2btest.Fault{f}})
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, want, want)
 		func() {
 			defer func() { require.Contains(t, recover(), want) }()
 			server.Inject(f)
 		}()
 	}
 	require.Empty(t, server.Faults())
+}
+
+// TestFaultsOfAllRoutes takes a fault for each route, of each generation, and for
+// servers that nobody knows.
+func TestFaultsOfAllRoutes(t *testing.T) {
+	t.Parallel()
+	server, _ := newFaulty(t)
+	for _, f := range []e2btest.Fault{
+		{Method: "POST", Path: "/sandboxes"},
+		{Method: "POST", Path: "/v2/sandboxes"},
+		{Method: "POST", Path: "/sandboxes/i1/connect"},
+		{Method: "POST", Path: "/v2/sandboxes/{id}/connect", Sandbox: "i1"},
+		{Method: "GET", Path: "/v2/sandboxes/{id}/{what}"},
+		{Method: "GET", Path: "/{a}/{b}/{c}/{d}"},
+		{Method: "GET", Path: "/teams/{id}/metrics/max", To: e2btest.ToAPI},
+		{Method: "PUT", Path: "/volumecontent/{id}/file"},
+		{Method: "GET", Path: "/health"},
+		{Method: "GET", Path: "/health", Sandbox: "i1"},
+		{Path: "/files", Sandbox: "i1"},
+		{Method: "OPTIONS", Path: "/files"},
+		{Path: "/templates/{}"},
+		{Path: "/process.Process/{method}"},
+		{Path: "/filesystem.Filesystem/WatchDir", Port: 49983},
+		{Path: "/contexts/{id}/restart"},
+		{Path: "/execute", Port: 49999},
+		{Path: "/", Port: 8080},
+		{Method: "GET", Path: "/any/thing/%C3%BC%2F", To: e2btest.ToSandboxes},
+		{Method: "GET", Path: "/sandboxes/", Port: 8080},
+	} {
+		f.Status = 500
+		require.NotPanics(t, func() { server.Inject(f)() }, f)
+	}
+}
+
+// A logTB keeps what New logs.
+type logTB struct {
+	e2btest.TB
+	log []string
+}
+
+func (l *logTB) Logf(format string, args ...any) { l.log = append(l.log, fmt.Sprintf(format, args...)) }
+
+func TestFaultsThatNeverFired(t *testing.T) {
+	t.Parallel()
+	log := new(logTB)
+	t.Run("a test", func(t *testing.T) {
+		log.TB = t
+		_, client := e2btest.New(log, &e2btest.Options{
+			Run:    func(context.Context, *e2btest.Command) int { return 0 },
+			Faults: []e2btest.Fault{{Path: "/v2/sandboxes", DelayAfter: 1}, {Path: "/sandboxes", DelayAfter: 1}},
+		})
+		create(t, client)
+		require.Empty(t, log.log)
+	})
+	require.Equal(t, []string{`e2btest: this fault never fired: {"path":"/v2/sandboxes","delayAfter":"1ns"}`}, log.log)
 }
 
 func TestRandomFaultsComeFromTheirSeed(t *testing.T) {

@@ -16,7 +16,8 @@ type TB interface {
 }
 
 // New starts a server for a test, with a client of it, and ends both with the test.
-// opts may be nil. It says in the test's log when sandboxes are not isolated.
+// opts may be nil. It says in the test's log when sandboxes are not isolated, and at the
+// end which faults of the server have hit nothing.
 func New(tb TB, opts *Options) (*Server, *e2b.Client) {
 	tb.Helper()
 	server, err := NewServer(opts)
@@ -34,6 +35,11 @@ func New(tb TB, opts *Options) (*Server, *e2b.Client) {
 	tb.Cleanup(func() {
 		tb.Helper()
 		client.CloseIdleConnections()
+		for _, f := range server.Faults() {
+			if f.Fired == 0 {
+				tb.Logf("e2btest: this fault never fired: %v", f.Fault)
+			}
+		}
 		if err := server.Close(); err != nil {
 			tb.Fatalf("%v", err)
 		}

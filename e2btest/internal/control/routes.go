@@ -115,6 +115,18 @@ func routesOf(which Routes) []route {
 	return routes
 }
 
+// A RoutePattern is a method and a path, in which {id} stands for one segment.
+type RoutePattern struct{ Method, Path string }
+
+// RoutePatterns are those of all routes, of all generations.
+func RoutePatterns() []RoutePattern {
+	patterns := []RoutePattern{{http.MethodGet, "/health"}}
+	for _, r := range routesOf(AllRoutes) {
+		patterns = append(patterns, RoutePattern{r.method, "/" + strings.ReplaceAll(strings.Join(r.path, "/"), "{}", "{id}")})
+	}
+	return patterns
+}
+
 // match reports whether the route has that path, split at its slashes, and
 // returns the sandbox ID in it.
 func (r *route) match(path []string) (id string, ok bool) {
