@@ -3,6 +3,7 @@
 package e2btest_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -34,6 +35,21 @@ func TestSignedURLsExpireByTheServersClock(t *testing.T) {
 	got, err := sbx.Files.Read(t.Context(), "a", nil)
 	require.NoError(t, err, "what needs no signature goes on")
 	require.Equal(t, "x", string(got))
+}
+
+func TestTimesAreOfTheServersClock(t *testing.T) {
+	t.Parallel()
+	server, client := e2btest.New(t, &e2btest.Options{Run: func(context.Context, *e2btest.Command) int { return 0 }})
+	require.WithinDuration(t, time.Now(), server.Now(), time.Minute)
+	server.Advance(48 * time.Hour)
+	before := server.Now()
+	require.WithinDuration(t, time.Now().Add(48*time.Hour), before, time.Minute)
+	sbx, err := client.Create(t.Context(), &e2b.CreateOptions{Timeout: time.Hour})
+	require.NoError(t, err)
+	info, err := sbx.Info(t.Context())
+	require.NoError(t, err)
+	require.WithinRange(t, info.StartedAt, before.Add(-time.Second), server.Now())
+	require.WithinRange(t, info.EndAt, before.Add(time.Hour-time.Second), server.Now().Add(time.Hour))
 }
 
 func TestConnectionLimit(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 // A Request is one that the server got.
 type Request struct {
-	Time    time.Time // when it came
+	Time    time.Time // when it came, by the clock of the machine
 	Sandbox bool      // sent to the sandbox URL; otherwise to the API
 	Method  string
 	Path    string // as sent, escaped

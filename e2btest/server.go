@@ -278,10 +278,15 @@ func (s *Server) Domain() string {
 
 // Advance moves the server's clock forward by d and returns when all that is due by
 // then has happened: sandboxes whose time is over are killed or paused, in the
-// order of their deadlines. The clock goes on by itself as well. Inside the sandboxes
+// order of their deadlines. The clock goes on by itself as well. The times in answers of
+// the API are of this clock, as when a sandbox ends: see [Server.Now]. Inside the sandboxes
 // time does not move; but what E2B signs for a time expires by this clock, also the
 // signed URLs of files.
 func (s *Server) Advance(d time.Duration) { s.control.Advance(d) }
+
+// Now returns the time of the server's clock, which is that of the machine and what
+// Advance has added to it, also for earlier servers with the same Options.StateDir.
+func (s *Server) Now() time.Time { return s.control.Now() }
 
 // Requests returns the requests that the server got, oldest first, API and sandboxes
 // together. It keeps the newest 10,000.

@@ -135,6 +135,9 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
+// Now returns the emulator's time.
+func (s *Server) Now() time.Time { return s.clock.Now() }
+
 // goLocked runs f under the server's own context. The caller holds s.mu and has
 // seen that the server is not closed.
 func (s *Server) goLocked(f func()) {
