@@ -53,9 +53,10 @@ type Options struct {
 	//
 	// A scripted server needs no network either: unless Addr or SandboxAddr is set it is
 	// reached only by the Transport of [Server.ClientOptions], and with all that it does
-	// it can be in a bubble of testing/synctest. Handles of commands and terminals must be
-	// closed before such a bubble ends, or they ask the server that has gone what became
-	// of theirs.
+	// it can be in a bubble of testing/synctest. What clients have opened must be closed
+	// before such a bubble ends: handles of commands and terminals, watchers, streams of
+	// code and readers of files. Otherwise they ask the server that has gone what became of
+	// theirs, or keep a connection, and the bubble fails with a deadlock.
 	Run func(ctx context.Context, c *Command) int
 	// Code, if set, makes the server a scripted one, as Run does. It is called for code
 	// in any language, in templates other than base. What it returns is the exception

@@ -25,6 +25,32 @@ import (
 	"github.com/seed-09a7379d/e2b-go/e2btest"
 )
 
+// A bubble ends when its handles are closed, although what they are of goes on.
+func TestScriptedHandlesInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := e2btest.New(t, &e2btest.Options{
+			Run:  func(ctx context.Context, _ *e2btest.Command) int { <-ctx.Done(); return 1 },
+			Code: func(ctx context.Context, _ *e2btest.Code) error { <-ctx.Done(); return ctx.Err() },
+		})
+		sbx, err := client.Create(t.Context(), &e2b.CreateOptions{Template: "code-interpreter"})
+		require.NoError(t, err)
+		require.NoError(t, sbx.Files.Write(t.Context(), "big", make([]byte, 1<<20), nil))
+		var handles []io.Closer
+		opened := func(handle io.Closer, err error) {
+			require.NoError(t, err)
+			handles = append(handles, handle)
+		}
+		opened(sbx.Commands.Start(t.Context(), "sleep 1000", nil))
+		opened(sbx.PTY.Start(t.Context(), nil))
+		opened(sbx.Files.Watch(t.Context(), "/tmp", nil))
+		opened(sbx.StreamCode(t.Context(), "while True: pass", nil))
+		opened(sbx.Files.Open(t.Context(), "big", nil))
+		for _, handle := range handles {
+			require.NoError(t, handle.Close())
+		}
+	})
+}
+
 // A day of an agent that parks itself, in no time.
 func TestScriptedDay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
