@@ -76,8 +76,9 @@ type Options struct {
 	// Templates are names from which sandboxes can be created, besides base,
 	// code-interpreter and code-interpreter-v1.
 	Templates []string
-	// EnvdVersion is the version of envd that sandboxes have, from 0.1.0 on: what came later
-	// is missing or is refused, as old templates do it. Empty: that of new templates.
+	// EnvdVersion is the version of envd that sandboxes have, from 0.1.0 to 0.6.13: what came
+	// later is missing or is refused, as old templates do it. Empty: the last one, that of
+	// new templates.
 	EnvdVersion string
 	// MaxSandboxLifetime is how long a sandbox can run without a pause. 0 means 24 h.
 	MaxSandboxLifetime time.Duration
@@ -159,6 +160,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("a maximum lifetime of %v is below a second", o.MaxSandboxLifetime)
 	case o.EnvdVersion != "" && !envdVersion.MatchString(o.EnvdVersion):
 		return o, fmt.Errorf("EnvdVersion: %q is no version such as 0.5.7", o.EnvdVersion)
+	case o.EnvdVersion != "" && control.VersionBefore(control.EnvdVersion, o.EnvdVersion):
+		return o, fmt.Errorf("EnvdVersion: %q is newer than %s, the newest version that is emulated", o.EnvdVersion, control.EnvdVersion)
 	case o.MaxSandboxes < 0:
 		return o, fmt.Errorf("a maximum of %d sandboxes is below zero", o.MaxSandboxes)
 	case o.MaxConnections < 0:

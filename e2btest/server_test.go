@@ -133,6 +133,8 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		"no routes":                                       {Routes: 7},
 		`EnvdVersion: "0.5"`:                              {EnvdVersion: "0.5"},
 		`EnvdVersion: "v0.5.7"`:                           {EnvdVersion: "v0.5.7"},
+		`EnvdVersion: "0.6.14" is newer than 0.6.13`:      {EnvdVersion: "0.6.14"},
+		`EnvdVersion: "0.10.0" is newer than 0.6.13`:      {EnvdVersion: "0.10.0"},
 		"ProcessLimit: -1 processes":                      {ProcessLimit: -1},
 		"MemoryLimit: -1 bytes":                           {MemoryLimit: -1},
 		"MemoryLimit: 8388607 bytes":                      {MemoryLimit: 8<<20 - 1},

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,24 +24,24 @@ type config struct {
 	verbose, version bool
 }
 
-// errTold is a mistake that the flag package has told.
-var errTold = errors.New("wrong use of flags")
-
-// A usageError is any other mistake in flags, arguments and environment.
+// A usageError is a mistake in flags, arguments and environment.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// parse reads flags and, for those that are not given, the environment.
+// parse reads flags and, for those that are not given, the environment. Help, if that is
+// asked for, goes to stderr.
 func parse(args []string, getenv func(string) string, stderr io.Writer) (*config, error) {
 	c := &config{Options: e2btest.Options{StatusPage: true}}
 	flags := c.flags(getenv)
-	flags.SetOutput(stderr)
+	flags.SetOutput(io.Discard) // of the flag package, which tells all its help with a mistake
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
+		flags.SetOutput(stderr)
+		flags.Usage()
 		return nil, err
 	case err != nil:
-		return nil, errTold
+		return nil, usageError{err}
 	case flags.NArg() > 0:
 		return nil, usageError{fmt.Errorf("unexpected argument %q", flags.Arg(0))}
 	}
@@ -175,11 +176,29 @@ func checkAddr(addr string) error {
 
 var version = regexp.MustCompile(`^(0|[1-9]\d{0,3})(\.(0|[1-9]\d{0,3})){2}$`)
 
+// newestEnvd is the newest version of envd that e2btest emulates.
+const newestEnvd = "0.6.13"
+
 func checkVersion(text string) error {
-	if !version.MatchString(text) {
+	switch {
+	case !version.MatchString(text):
 		return errors.New("it is no version such as 0.5.7")
+	case isNewer(text, newestEnvd):
+		return errors.New("the newest version that is emulated is " + newestEnvd)
 	}
 	return nil
+}
+
+// isNewer compares versions.
+func isNewer(a, b string) bool {
+	numbers := func(v string) (n []int) {
+		for part := range strings.SplitSeq(v, ".") {
+			i, _ := strconv.Atoi(part) // it is a number
+			n = append(n, i)
+		}
+		return n
+	}
+	return slices.Compare(numbers(a), numbers(b)) > 0
 }
 
 // A lifetime is a flag for at least a second.
@@ -242,7 +261,7 @@ func (v size) Set(text string) error {
 	n, err := strconv.ParseInt(number, 10, 64)
 	switch {
 	case unit == 0 || err != nil || n > math.MaxInt64/unit:
-		return errors.New("it is no number with MiB or GiB behind it")
+		return errors.New("want a size such as 512MiB")
 	case n < minMemory/unit:
 		return errors.New("it is below 8MiB")
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"io"
 	"os"
@@ -94,13 +95,15 @@ func TestBadValues(t *testing.T) {
 		{"templates", "E2B_LOCAL_TEMPLATES", "a b", `"a b" is no name of a template: a name has a-z, 0-9, - and _`},
 		{"templates", "E2B_LOCAL_TEMPLATES", "a,", `"" is no name of a template`},
 		{"envd-version", "E2B_LOCAL_ENVD_VERSION", "latest", "it is no version such as 0.5.7"},
+		{"envd-version", "E2B_LOCAL_ENVD_VERSION", "0.6.14", "the newest version that is emulated is 0.6.13"},
+		{"envd-version", "E2B_LOCAL_ENVD_VERSION", "0.10.0", "the newest version that is emulated is 0.6.13"},
 		{"max-lifetime", "E2B_LOCAL_MAX_LIFETIME", "1", "missing unit in duration"},
 		{"max-lifetime", "E2B_LOCAL_MAX_LIFETIME", "0s", "it is below a second"},
 		{"max-sandboxes", "E2B_LOCAL_MAX_SANDBOXES", "many", "it is no number"},
 		{"max-sandboxes", "E2B_LOCAL_MAX_SANDBOXES", "0", "it is below one"},
-		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "512", "it is no number with MiB or GiB behind it"},
-		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "muchGiB", "it is no number with MiB or GiB behind it"},
-		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "9000000000GiB", "it is no number with MiB or GiB behind it"},
+		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "512", "want a size such as 512MiB"},
+		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "muchGiB", "want a size such as 512MiB"},
+		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "9000000000GiB", "want a size such as 512MiB"},
 		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "7MiB", "it is below 8MiB"},
 		{"memory-limit", "E2B_LOCAL_MEMORY_LIMIT", "-1GiB", "it is below 8MiB"},
 		{"process-limit", "E2B_LOCAL_PROCESS_LIMIT", "0", "it is below one"},
@@ -111,13 +114,22 @@ func TestBadValues(t *testing.T) {
 		require.ErrorContains(t, err, test.say)
 		var stderr bytes.Buffer
 		_, err = parse([]string{"-" + test.flag + "=" + test.value}, environ(), &stderr)
-		require.ErrorIs(t, err, errTold)
-		require.Regexp(t, `^invalid (boolean )?value "`, stderr.String())
-		require.Contains(t, stderr.String(), "-"+test.flag+": ")
-		require.Contains(t, stderr.String(), test.say)
+		require.ErrorAs(t, err, new(usageError))
+		require.Regexp(t, `^invalid (boolean )?value "`, err.Error())
+		require.ErrorContains(t, err, "-"+test.flag+": ")
+		require.ErrorContains(t, err, test.say)
+		require.Empty(t, stderr.String(), "no help")
 	}
 	_, err := parse(nil, environ("E2B_API_KEY", "two words"), io.Discard)
 	require.EqualError(t, err, "E2B_API_KEY: the key holds other than visible ASCII characters")
+}
+
+// TestNewestEnvd: it is that of new templates.
+func TestNewestEnvd(t *testing.T) {
+	_, client := e2btest.New(t, &e2btest.Options{Run: func(context.Context, *e2btest.Command) int { return 0 }})
+	sbx, err := client.Create(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, newestEnvd, sbx.EnvdVersion())
 }
 
 // TestHelp names all flags with their variables, and asks for no key.

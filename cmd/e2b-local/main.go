@@ -47,11 +47,10 @@ func main() {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		os.Exit(0)
-	case errors.Is(err, errTold):
-		os.Exit(2)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "e2b-local:", err)
 		if _, ok := errors.AsType[usageError](err); ok {
+			fmt.Fprintln(os.Stderr, "see e2b-local -h")
 			os.Exit(2)
 		}
 		os.Exit(1)

@@ -317,7 +317,7 @@ func (c *settings) check(body *createBody) *Error {
 	case !c.autoPauseMemory && c.autoResume:
 		return fail(http.StatusBadRequest, "autoPauseMemory=false (filesystem-only auto-pause) cannot be combined with autoResume: "+
 			"a filesystem-only snapshot cannot be auto-resumed by traffic and must be resumed explicitly.")
-	case c.secure && versionBefore(c.template.EnvdVersion, "0.2.0"):
+	case c.secure && VersionBefore(c.template.EnvdVersion, "0.2.0"):
 		return fail(http.StatusBadRequest, "Template is not compatible with secured access. "+
 			"Please visit https://e2b.dev/docs/sandbox/secured-access for more information.")
 	}

@@ -153,8 +153,8 @@ func (s *Server) findTemplate(name string) *Template {
 	return nil
 }
 
-// versionBefore compares dotted versions. What is no number counts as zero.
-func versionBefore(a, b string) bool {
+// VersionBefore compares dotted versions. What is no number counts as zero.
+func VersionBefore(a, b string) bool {
 	parts := func(v string) []int {
 		var n []int
 		for part := range strings.SplitSeq(v, ".") {
