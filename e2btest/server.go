@@ -103,6 +103,7 @@ func newServer(o Options, r runtime) (*Server, error) {
 		MaxRequests:  o.MaxConnections,
 		Step:         s.faults.step,
 		Logger:       o.Logger,
+		RootIsPage:   o.StatusPage,
 	})
 	if err := s.takeOver(); err != nil {
 		s.control.Close()

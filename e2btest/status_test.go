@@ -1,7 +1,9 @@
 package e2btest
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -114,6 +116,29 @@ func TestStatusPageIsForLocalBrowsers(t *testing.T) {
 	require.JSONEq(t, missing, body)
 	_, isPage = get(without, http.MethodGet, "/", "localhost", asBrowser)
 	require.False(t, isPage)
+}
+
+// TestRootWithoutABrowser is no unknown route where there is a page.
+func TestRootWithoutABrowser(t *testing.T) {
+	client := newClient(t, false)
+	for _, test := range []struct {
+		page         bool
+		method, path string
+		warns        bool
+	}{
+		{true, http.MethodGet, "/", false},
+		{true, http.MethodHead, "/", false},
+		{true, http.MethodPost, "/", true},
+		{true, http.MethodGet, "/x", true},
+		{false, http.MethodGet, "/", true},
+	} {
+		var log bytes.Buffer
+		s, _ := inMemory(t, Options{StatusPage: test.page, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		status, _ := s.send(t, client, test.method, s.APIURL()+test.path, "")
+		require.Equal(t, http.StatusNotFound, status)
+		require.NoError(t, s.Close())
+		require.Equal(t, test.warns, strings.Contains(log.String(), "no such route"), "%v: %s", test, log.String())
+	}
 }
 
 // TestStatusPageOfMany shows some of those that are gone.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -196,7 +197,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) (*response, *Error) {
 	found, id, missing := s.find(r)
 	if found == nil {
-		s.log.WarnContext(r.Context(), "the emulator has no such route", "method", r.Method, "path", r.URL.Path)
+		level := slog.LevelWarn
+		if s.rootPage && r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			level = slog.LevelDebug
+		}
+		s.log.Log(r.Context(), level, "the emulator has no such route", "method", r.Method, "path", r.URL.Path)
 		return nil, fail(http.StatusNotFound, "validation error: "+missing)
 	}
 	team, err := s.authenticate(r.Header)

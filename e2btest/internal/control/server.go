@@ -23,6 +23,9 @@ type Options struct {
 	// for, in real time. 0: never.
 	MeasureEvery time.Duration
 	Logger       *slog.Logger // default: none
+	// RootIsPage says that browsers find a page at /, where others who come by get the
+	// answer to an unknown route without a warning in the log.
+	RootIsPage bool
 
 	RateLimits []RateLimit
 	// MaxRequests to one sandbox can be under way. 0: no limit.
@@ -43,6 +46,7 @@ type Server struct {
 	limits    rateLimits
 	perRun    int // requests that can be under way; 0: no limit
 	log       *slog.Logger
+	rootPage  bool
 	secret    [32]byte // of the tokens
 
 	clock     clock
@@ -87,6 +91,7 @@ func New(opts Options) *Server {
 		log:    opts.Logger,
 		wake:   make(chan struct{}, 1),
 
+		rootPage:  opts.RootIsPage,
 		advancing: make(chan struct{}, 1),
 		live:      make(map[string]*sandbox),
 		stored:    make(map[string]*snapshot),
