@@ -78,7 +78,7 @@ type Options struct {
 	Templates []string
 	// EnvdVersion is the version of envd that sandboxes have, from 0.1.0 to 0.6.13: what came
 	// later is missing or is refused, as old templates do it. Empty: the last one, that of
-	// new templates.
+	// new templates. Sandboxes and snapshots that StateDir has kept stay with their own.
 	EnvdVersion string
 	// MaxSandboxLifetime is how long a sandbox can run without a pause. 0 means 24 h.
 	MaxSandboxLifetime time.Duration

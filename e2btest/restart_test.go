@@ -3,6 +3,8 @@
 package e2btest_test
 
 import (
+	"cmp"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -147,6 +149,47 @@ func TestRestart(t *testing.T) {
 		require.Equal(t, ".volumes", entries[0].Name())
 	} else {
 		require.Empty(t, entries)
+	}
+}
+
+// TestRestartWithAnotherEnvd keeps the versions of what there is.
+func TestRestartWithAnotherEnvd(t *testing.T) {
+	t.Parallel()
+	r := newRestarted(t, e2btest.Options{EnvdVersion: "0.5.4"})
+	create := func(template string) *e2b.Sandbox {
+		sbx, err := r.client.Create(t.Context(), &e2b.CreateOptions{Template: template})
+		require.NoError(t, err)
+		return sbx
+	}
+	snapshot := func(sbx *e2b.Sandbox, name string) {
+		_, err := sbx.Snapshot(t.Context(), &e2b.SnapshotOptions{Name: name})
+		require.NoError(t, err)
+	}
+	kept := create("base")
+	snapshot(kept, "old")
+	snapshot(kept, "replaced")
+	ofOld := create("old")
+	for _, version := range []string{"", "0.5.0"} {
+		r.opts.EnvdVersion = version
+		r.restart()
+		require.Equal(t, "0.5.4", r.connect(kept.ID()).EnvdVersion())
+		require.Equal(t, "0.5.4", r.connect(ofOld.ID()).EnvdVersion())
+		info, err := r.client.Info(t.Context(), kept.ID())
+		require.NoError(t, err)
+		require.Equal(t, "0.5.4", info.EnvdVersion)
+		fromOld := create("old")
+		require.Equal(t, "0.5.4", fromOld.EnvdVersion())
+		// What came with 0.5.5 is missing in all of them.
+		for _, sbx := range []*e2b.Sandbox{r.connect(kept.ID()), fromOld} {
+			resp := ask(t, http.MethodPost, r.server.SandboxURL()+"/files/compose",
+				"E2b-Sandbox-Id", sbx.ID(), "E2b-Sandbox-Port", "49983", "X-Access-Token", sbx.Record().EnvdAccessToken.Reveal())
+			require.Equal(t, http.StatusNotFound, resp.StatusCode)
+		}
+		want := cmp.Or(version, "0.6.13")
+		fresh := create("base")
+		require.Equal(t, want, fresh.EnvdVersion())
+		snapshot(fresh, "replaced")
+		require.Equal(t, want, create("replaced").EnvdVersion())
 	}
 }
 

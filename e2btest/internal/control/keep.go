@@ -169,7 +169,7 @@ func (s *Server) keptLocked(c *settings, startedAt, pausedAt time.Time) keptSand
 
 func (c *settings) kept() keptSettings {
 	k := keptSettings{
-		ID: c.id, Team: c.team.ID, TemplateID: c.template.ID, TemplateAliases: c.template.Aliases, EnvdVersion: c.template.EnvdVersion,
+		ID: c.id, Team: c.team.ID, TemplateID: c.template.ID, TemplateAliases: c.template.Aliases, EnvdVersion: c.envd,
 		Base: c.base, Env: c.env, Metadata: c.metadata, Timeout: c.timeout, AutoPause: c.autoPause, AutoPauseMemory: c.autoPauseMemory,
 		AutoResume: c.autoResume, Secure: c.secure, AllowInternet: c.allowInternet, Network: c.network,
 	}

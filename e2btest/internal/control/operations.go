@@ -20,7 +20,7 @@ func (r rule) refusal(id string) *Error {
 func (s *Server) spec(c *settings) node.Spec {
 	return node.Spec{
 		ID: c.id, Template: c.base, Env: c.env, AccessToken: s.view(c).EnvdAccessToken,
-		EnvdVersion: c.template.EnvdVersion, Volumes: c.mounts(),
+		EnvdVersion: c.envd, Volumes: c.mounts(),
 	}
 }
 

@@ -288,7 +288,7 @@ func (r *restorer) settings(kept *keptSettings) (*settings, error) {
 		return nil, err
 	}
 	c := &settings{
-		id: kept.ID, team: team, base: kept.Base, env: kept.Env, metadata: kept.Metadata, timeout: kept.Timeout,
+		id: kept.ID, team: team, base: kept.Base, envd: kept.EnvdVersion, env: kept.Env, metadata: kept.Metadata, timeout: kept.Timeout,
 		autoPause: kept.AutoPause, autoPauseMemory: kept.AutoPauseMemory, autoResume: kept.AutoResume, secure: kept.Secure,
 		allowInternet: kept.AllowInternet, network: kept.Network,
 	}

@@ -291,19 +291,19 @@ func (s *Server) handleCreate(c *call, timeout time.Duration, secure bool) (*res
 		return nil, err
 	}
 	sb := &settings{
-		team: c.team, template: template, base: template.alias(), env: body.EnvVars, metadata: body.Metadata, timeout: body.Timeout.or(timeout),
+		team: c.team, template: template, base: template.alias(), envd: template.EnvdVersion, env: body.EnvVars, metadata: body.Metadata, timeout: body.Timeout.or(timeout),
 		autoPause: body.AutoPause, autoPauseMemory: body.AutoPauseMemory == nil || *body.AutoPauseMemory,
 		autoResume: body.AutoResume.Enabled, secure: body.Secure || secure,
 		allowInternet: body.AllowInternetAccess, network: body.Network, volumes: body.VolumeMounts,
+	}
+	if from != nil {
+		sb.base, sb.envd, sb.env = from.from.base, from.from.envd, from.from.envWith(body.EnvVars)
 	}
 	if err := sb.check(&body); err != nil {
 		return nil, err
 	}
 	if err := s.checkMounts(c.team, body.VolumeMounts); err != nil {
 		return nil, err
-	}
-	if from != nil {
-		sb.base, sb.env = from.from.base, from.from.envWith(body.EnvVars)
 	}
 	if err := s.create(c.ctx, sb, from); err != nil {
 		return nil, err
@@ -322,7 +322,7 @@ func (c *settings) check(body *createBody) *Error {
 	case !c.autoPauseMemory && c.autoResume:
 		return fail(http.StatusBadRequest, "autoPauseMemory=false (filesystem-only auto-pause) cannot be combined with autoResume: "+
 			"a filesystem-only snapshot cannot be auto-resumed by traffic and must be resumed explicitly.")
-	case c.secure && VersionBefore(c.template.EnvdVersion, "0.2.0"):
+	case c.secure && VersionBefore(c.envd, "0.2.0"):
 		return fail(http.StatusBadRequest, "Template is not compatible with secured access. "+
 			"Please visit https://e2b.dev/docs/sandbox/secured-access for more information.")
 	}

@@ -15,6 +15,7 @@ type settings struct {
 	team     *Team
 	template *Template
 	base     string // the template that it came from in the end, which says what its machine has
+	envd     string // the version, which stays when templates get another one
 	env      map[string]string
 	machine  node.Sandbox
 

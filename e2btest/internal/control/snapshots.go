@@ -219,7 +219,7 @@ func (s *Server) saveLocked(team *Team, name templateName, b *build) snapshotVie
 		var random [20]byte
 		_, _ = rand.Read(random[:]) // never fails
 		t = &saved{
-			Template: &Template{ID: randomText(random[:]), EnvdVersion: b.from.template.EnvdVersion},
+			Template: &Template{ID: randomText(random[:]), EnvdVersion: b.from.envd},
 			team:     team, created: s.clock.Now(),
 		}
 		if name.name != "" {

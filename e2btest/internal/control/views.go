@@ -27,7 +27,7 @@ type sandboxView struct {
 
 func (s *Server) view(c *settings) sandboxView {
 	v := sandboxView{
-		Alias: c.template.alias(), ClientID: clientID, EnvdVersion: c.template.EnvdVersion,
+		Alias: c.template.alias(), ClientID: clientID, EnvdVersion: c.envd,
 		SandboxID: c.id, TemplateID: c.template.ID,
 	}
 	if c.secure {
@@ -60,7 +60,7 @@ func (c *settings) listed(state string) listedView {
 	volumes := nonNil(c.volumes)
 	v := listedView{
 		Alias: c.template.alias(), ClientID: clientID, CPUCount: cpuCount, DiskSizeMB: diskSizeMB,
-		EnvdVersion: c.template.EnvdVersion, MemoryMB: memoryMB, SandboxID: c.id, State: state,
+		EnvdVersion: c.envd, MemoryMB: memoryMB, SandboxID: c.id, State: state,
 		TemplateID: c.template.ID, VolumeMounts: &volumes,
 	}
 	if c.metadata != nil {
