@@ -24,14 +24,18 @@ func run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var opts *e2b.ClientOptions
-	wait := func(d time.Duration) { <-time.After(d) }
+	step := func() { <-time.After(5 * time.Second) } // there is a metric each five seconds
 	if os.Getenv("E2B_API_KEY") == "" {
 		server, err := e2btest.NewServer(nil)
 		if err != nil {
 			return err
 		}
 		defer server.Close()
-		opts, wait = server.ClientOptions(), server.Advance
+		opts = server.ClientOptions()
+		step = func() {
+			<-time.After(250 * time.Millisecond) // in which the processes do something
+			server.Advance(5 * time.Second)
+		}
 	}
 	client, err := e2b.NewClient(opts)
 	if err != nil {
@@ -43,11 +47,34 @@ func run() error {
 		return err
 	}
 	defer func() { _, _ = sbx.Kill(context.WithoutCancel(ctx)) }()
-	if _, err := sbx.Commands.Run(ctx, "seq 500000 | sort | tail -1", nil); err != nil {
+	steps := func(n int) {
+		for range n {
+			step()
+		}
+	}
+	// One command holds memory, and in the midst of that another keeps a processor busy.
+	steps(2)
+	memory, err := sbx.Commands.Start(ctx, "printf -v x '%64000000s'; sleep 1000; echo ${#x}", nil)
+	if err != nil {
 		return err
 	}
-	wait(time.Minute)
-	metrics, err := sbx.Metrics(ctx, nil) // one each five seconds
+	defer memory.Close()
+	steps(3)
+	busy, err := sbx.Commands.Start(ctx, "while :; do :; done", nil)
+	if err != nil {
+		return err
+	}
+	defer busy.Close()
+	steps(3)
+	if _, err := busy.Kill(ctx); err != nil {
+		return err
+	}
+	steps(2)
+	if _, err := memory.Kill(ctx); err != nil {
+		return err
+	}
+	steps(2)
+	metrics, err := sbx.Metrics(ctx, nil)
 	if err != nil {
 		return err
 	}
