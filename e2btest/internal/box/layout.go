@@ -16,9 +16,11 @@ import (
 )
 
 // systemDirs have the programs of the host and what these need. Most are links
-// into /usr on most systems.
+// into /usr on most systems. Those that have sockets of the host are not shown whole:
+// what is read-only can be connected to.
 var systemDirs = []string{
-	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu",
+	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt",
+	"/nix/store", "/nix/var/nix/profiles", "/gnu/store",
 }
 
 // privateDirs are what a fresh sandbox has of its own. They are few, and so are the
