@@ -123,9 +123,10 @@ func (s *Server) ClientOptionsFor(apiKey string) *e2b.ClientOptions {
 // checkRateLimits says which limit makes no sense.
 func (o *Options) checkRateLimits() error {
 	for i, l := range o.RateLimits {
+		problem := (&Fault{Method: l.Method, Path: l.Path, To: ToAPI}).problemOfTarget()
 		switch {
-		case l.Path != "" && l.Path[0] != '/':
-			return fmt.Errorf("RateLimits[%d].Path: %q does not begin with a slash", i, l.Path)
+		case problem != "":
+			return fmt.Errorf("RateLimits[%d]: no request can match it: %s", i, problem)
 		case l.Requests < 1:
 			return fmt.Errorf("RateLimits[%d].Requests: %d is below one", i, l.Requests)
 		case l.Per < time.Duration(l.Requests):

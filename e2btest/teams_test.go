@@ -96,20 +96,22 @@ func TestLimitsOfTeams(t *testing.T) {
 func TestTeamsAndLimitsThatAreRefused(t *testing.T) {
 	keys := []string{"e2b_01"}
 	for want, o := range map[string]Options{
-		`Teams[0].Name: "" is no name`:                   {Teams: []Team{{APIKeys: keys}}},
-		`Teams[0].Name: "A/b" is no name`:                {Teams: []Team{{Name: "A/b", APIKeys: keys}}},
-		`Teams[0].Name: there is a team "local" already`: {Teams: []Team{{Name: "local", APIKeys: keys}}},
-		`Teams[1].Name: there is a team "a" already`:     {Teams: []Team{{Name: "a", APIKeys: keys}, {Name: "a", APIKeys: []string{"k"}}}},
-		"Teams[0].APIKeys: the team has no key":          {Teams: []Team{{Name: "a"}}},
-		"Teams[0].APIKeys[1]: the key is empty":          {Teams: []Team{{Name: "a", APIKeys: []string{"k", ""}}}},
-		"Teams[0].APIKeys[0]: the API key holds other":   {Teams: []Team{{Name: "a", APIKeys: []string{"a b"}}}},
-		"Teams[0].APIKeys[0]: the key is there twice":    {APIKey: "e2b_01", Teams: []Team{{Name: "a", APIKeys: keys}}},
-		"Teams[1].APIKeys[0]: the key is there twice":    {Teams: []Team{{Name: "a", APIKeys: keys}, {Name: "b", APIKeys: keys}}},
-		"Teams[0].MaxSandboxes: -1 is below zero":        {Teams: []Team{{Name: "a", APIKeys: keys, MaxSandboxes: -1}}},
-		"Teams[0].MaxSandboxLifetime: 1ms is below":      {Teams: []Team{{Name: "a", APIKeys: keys, MaxSandboxLifetime: time.Millisecond}}},
-		"RateLimits[0].Path":                             {RateLimits: []RateLimit{{Path: "x", Requests: 1, Per: time.Second}}},
-		"RateLimits[1].Requests: 0":                      {RateLimits: []RateLimit{{Requests: 1, Per: time.Second}, {Per: time.Second}}},
-		"RateLimits[0].Per: 0s is too short":             {RateLimits: []RateLimit{{Requests: 1}}},
+		`Teams[0].Name: "" is no name`:                        {Teams: []Team{{APIKeys: keys}}},
+		`Teams[0].Name: "A/b" is no name`:                     {Teams: []Team{{Name: "A/b", APIKeys: keys}}},
+		`Teams[0].Name: there is a team "local" already`:      {Teams: []Team{{Name: "local", APIKeys: keys}}},
+		`Teams[1].Name: there is a team "a" already`:          {Teams: []Team{{Name: "a", APIKeys: keys}, {Name: "a", APIKeys: []string{"k"}}}},
+		"Teams[0].APIKeys: the team has no key":               {Teams: []Team{{Name: "a"}}},
+		"Teams[0].APIKeys[1]: the key is empty":               {Teams: []Team{{Name: "a", APIKeys: []string{"k", ""}}}},
+		"Teams[0].APIKeys[0]: the API key holds other":        {Teams: []Team{{Name: "a", APIKeys: []string{"a b"}}}},
+		"Teams[0].APIKeys[0]: the key is there twice":         {APIKey: "e2b_01", Teams: []Team{{Name: "a", APIKeys: keys}}},
+		"Teams[1].APIKeys[0]: the key is there twice":         {Teams: []Team{{Name: "a", APIKeys: keys}, {Name: "b", APIKeys: keys}}},
+		"Teams[0].MaxSandboxes: -1 is below zero":             {Teams: []Team{{Name: "a", APIKeys: keys, MaxSandboxes: -1}}},
+		"Teams[0].MaxSandboxLifetime: 1ms is below":           {Teams: []Team{{Name: "a", APIKeys: keys, MaxSandboxLifetime: time.Millisecond}}},
+		"RateLimits[0]: no request can match it: its path":    {RateLimits: []RateLimit{{Path: "x", Requests: 1, Per: time.Second}}},
+		"RateLimits[0]: no request can match it: \"post\"":    {RateLimits: []RateLimit{{Method: "post", Requests: 1, Per: time.Second}}},
+		"RateLimits[0]: no request can match it: there is no": {RateLimits: []RateLimit{{Path: "/v3/sandboxes", Requests: 1, Per: time.Second}}},
+		"RateLimits[1].Requests: 0":                           {RateLimits: []RateLimit{{Requests: 1, Per: time.Second}, {Per: time.Second}}},
+		"RateLimits[0].Per: 0s is too short":                  {RateLimits: []RateLimit{{Requests: 1}}},
 	} {
 		_, err := NewServer(&o)
 		require.ErrorContains(t, err, want)
