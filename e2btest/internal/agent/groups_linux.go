@@ -69,15 +69,20 @@ func prepareChildren(cfg *Config, g *groups) error {
 // leaveKeys leaves behind the keys of the session that the emulator was started in: a
 // user namespace does not.
 func leaveKeys() error {
-	// What a thread without keys of a session has is that of its user in its namespace.
 	session, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
-	if err == nil {
+	switch {
+	case err == nil:
+		// What a thread without keys of a session has is that of its user in its namespace.
 		if own, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_USER_SESSION_KEYRING, false); err == nil && own == session {
 			return nil
 		}
-		_, err = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+		// The kernel has no keys, or a filter, which children inherit, lets nobody ask for
+		// them, as containers have one.
+		return nil
 	}
-	if err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.ENOKEY) {
+	// Also a session that has ended is left: a terminal can outlive the login it is from.
+	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("leave the keys of the session: %w", err)
 	}
 	return nil

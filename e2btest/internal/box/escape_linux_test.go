@@ -99,12 +99,51 @@ func TestNoRightsOfTheHost(t *testing.T) {
 
 // What the emulator was started with is not for sandboxes.
 func TestKeysOfTheSession(t *testing.T) {
+	defaultMode.shared(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Env = append(os.Environ(), helperVariable+"=session")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+}
+
+// A session whose keys were revoked at its end, as those of a login are that a terminal
+// outlives, is no obstacle.
+func TestRevokedKeysOfTheSession(t *testing.T) {
+	defaultMode.shared(t)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), helperVariable+"=revoked")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// revoked is a helper that has a session that has ended, and needs a sandbox.
+func revoked() error {
+	if len(os.Args) == 1 {
+		runtime.LockOSThread()
+		if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err != nil {
+			return err
+		}
+		if _, err := unix.KeyctlInt(unix.KEYCTL_REVOKE, unix.KEY_SPEC_SESSION_KEYRING, 0, 0, 0); err != nil {
+			return err
+		}
+		return unix.Exec("/proc/self/exe", append(os.Args, "go on"), os.Environ())
+	}
+	if _, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false); !errors.Is(err, unix.EKEYREVOKED) {
+		return fmt.Errorf("the session has not ended: %w", err)
+	}
+	n, err := box.New(box.Options{RequireIsolation: true}) // it has started one
+	if err != nil {
+		return err
+	}
+	if err := n.Close(); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
 }
 
 // session is a helper that has a session with a key, and looks for it from a sandbox.

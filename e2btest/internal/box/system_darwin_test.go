@@ -11,3 +11,5 @@ func removed() error { return errors.ErrUnsupported }
 func session() error { return errors.ErrUnsupported }
 
 func inSession() error { return errors.ErrUnsupported }
+
+func revoked() error { return errors.ErrUnsupported }

@@ -49,6 +49,8 @@ func TestMain(m *testing.M) {
 		helperExit(session())
 	case "in session":
 		helperExit(inSession())
+	case "revoked":
+		helperExit(revoked())
 	case "key":
 		helperExit(addKey())
 	}
