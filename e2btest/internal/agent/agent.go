@@ -35,7 +35,7 @@ const idleTimeout = 640 * time.Second
 
 func init() {
 	if len(os.Args) > 0 && os.Args[0] == Name {
-		// Mounts, and what children inherit from a thread, are done on the main one.
+		// Mounts are done on the main thread.
 		runtime.LockOSThread()
 		// Not os.Exit, which takes a second in a program with the race detector.
 		syscall.Exit(run())

@@ -187,7 +187,7 @@ func TestCopyTreeOfWhatCannotBeRead(t *testing.T) {
 func TestCopyTreeKeepsHoles(t *testing.T) {
 	src := filepath.Join(t.TempDir(), "root")
 	require.NoError(t, os.Mkdir(src, 0o755))
-	const size = 1 << 40 // it would take minutes to read
+	const size int64 = 1 << 40 // it would take minutes to read
 	f, err := os.Create(src + "/disk")
 	require.NoError(t, err)
 	_, err = f.WriteAt([]byte("in the middle"), size/2)

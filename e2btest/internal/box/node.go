@@ -124,12 +124,13 @@ func (n *Node) open() error {
 			reasons = append(reasons, errors.New(noIsolation))
 		}
 	}
-	n.reason = errors.Join(reasons...).Error()
+	reason := errors.Join(reasons...)
+	n.reason = reason.Error()
 	if limits := n.opts.limits(); len(limits) > 0 {
-		return fmt.Errorf("%s: sandboxes cannot be isolated and limited: %s", namesOf(limits), n.reason)
+		return fmt.Errorf("%s: sandboxes cannot be isolated and limited: %w", namesOf(limits), reason)
 	}
 	if n.opts.RequireIsolation {
-		return fmt.Errorf("sandboxes cannot be isolated: %s", n.reason)
+		return fmt.Errorf("sandboxes cannot be isolated: %w", reason)
 	}
 	n.isolation = plain
 	n.layout = nil
