@@ -37,7 +37,7 @@ type Options struct {
 	RequireIsolation bool
 	// MemoryLimit, in bytes, and ProcessLimit are for what runs in each sandbox, all
 	// together; threads count as processes. Beyond the first the kernel kills a process,
-	// as E2B's does, and beyond the second it starts none. What the sandbox is said to
+	// as E2B's does, and beyond the second it starts none. /dev/shm has half of the memory. What the sandbox is said to
 	// have stays. They need Linux, isolated sandboxes, and the right to make control
 	// groups, as root or below what systemd gives a user: where they would not hold
 	// NewServer fails. 0: there is no limit.
@@ -76,7 +76,7 @@ type Options struct {
 	// Templates are names from which sandboxes can be created, besides base,
 	// code-interpreter and code-interpreter-v1.
 	Templates []string
-	// EnvdVersion is the version of envd that sandboxes have, from 0.1.0 to 0.6.13: what came
+	// EnvdVersion is the version of envd that sandboxes have, up to 0.6.13: what came
 	// later is missing or is refused, as old templates do it. Empty: the last one, that of
 	// new templates. Sandboxes and snapshots that StateDir has kept stay with their own.
 	EnvdVersion string

@@ -63,7 +63,17 @@ func copyInMemory(path string) (_ *os.File, err error) {
 	if _, err := io.Copy(to, from); err != nil {
 		return nil, err
 	}
-	return os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	readable, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return nil, err
+	}
+	defer readable.Close()
+	// Beyond the descriptors that a child gets, which replace what has their numbers.
+	high, err := unix.FcntlInt(readable.Fd(), unix.F_DUPFD_CLOEXEC, 64)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(high), "copy"), nil
 }
 
 // checkNoMounts returns an error if anything is mounted in dir.

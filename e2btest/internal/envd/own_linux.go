@@ -34,7 +34,12 @@ func isOwnFile(fd int) bool {
 		return false
 	}
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	return err != nil || strings.HasPrefix(name, fmt.Sprintf("/proc/%d/", os.Getpid()))
+	if err != nil {
+		return true
+	}
+	of, ok := strings.CutPrefix(name, fmt.Sprintf("/proc/%d/", os.Getpid()))
+	// These are what /proc/net and /proc/mounts lead to, and the same for all.
+	return ok && of != "mounts" && !strings.HasPrefix(of, "net/")
 }
 
 type fileID struct{ dev, ino uint64 }

@@ -28,7 +28,7 @@ func TestOwnFilesAreNotServed(t *testing.T) {
 	}
 	// What is not about it is.
 	child := w.start(t, shell("sleep 600"))
-	for _, path := range []string{"/proc/version", fmt.Sprintf("/proc/%d/cmdline", child.pid), "/bin/sh"} {
+	for _, path := range []string{"/proc/version", "/proc/net/tcp", "/proc/mounts", fmt.Sprintf("/proc/%d/cmdline", child.pid), "/bin/sh"} {
 		_, text := w.do(t, http.MethodGet, "/files?path="+path, nil)
 		require.NotContains(t, text, "permission denied", path) // though not all of /proc can be served
 	}
