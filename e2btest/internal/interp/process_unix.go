@@ -441,10 +441,20 @@ func (k *process) drain(all bool) (more bool) {
 	}
 	k.mu.Lock()
 	x, begun := k.current, k.begun
+	if x == nil {
+		// No cell is given to the kernel meanwhile, or what it prints would be dropped too.
+		defer k.mu.Unlock()
+		return k.pour(nil, all)
+	}
 	k.mu.Unlock()
-	if x != nil && !begun {
+	if !begun {
 		return false // it may be of the cell, or from before
 	}
+	return k.pour(x, all)
+}
+
+// pour delivers to a cell, or to nobody, for drain.
+func (k *process) pour(x *cell, all bool) (more bool) {
 	for _, o := range k.outputs {
 		read := 0
 		for n := 1; n > 0 && read < chunkSize; read += n {
