@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,14 +151,9 @@ func TestNoAnswerWhateverTheCause(t *testing.T) {
 func TestStartIsKilledWhateverTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSandbox()
-		var tag atomic.Value
-		f.start = func(ctx context.Context, r *startRequest, _ *startStream) error {
-			tag.Store(r.Msg.GetTag())
-			<-ctx.Done()
-			return ctx.Err()
-		}
+		tag := f.startUnheard()
 		f.list = func(context.Context) ([]*process.ProcessInfo, error) {
-			mine := fmt.Sprint(tag.Load())
+			mine := tag()
 			return []*process.ProcessInfo{{Pid: 3, Tag: &mine}}, nil
 		}
 		var killed []uint32

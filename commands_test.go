@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -398,14 +397,9 @@ func TestRunKillsByTagWhenStartEventNeverCame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeSandbox()
-				var tag atomic.Value
-				f.start = func(ctx context.Context, r *startRequest, _ *startStream) error {
-					tag.Store(r.Msg.GetTag())
-					<-ctx.Done()
-					return ctx.Err()
-				}
+				tag := f.startUnheard()
 				f.list = func(context.Context) ([]*process.ProcessInfo, error) {
-					other, mine := "other", fmt.Sprint(tag.Load())
+					other, mine := "other", tag()
 					return []*process.ProcessInfo{{Pid: 1}, {Pid: 2, Tag: &other}, {Pid: 3, Tag: &mine}}, nil
 				}
 				var killed []uint32

@@ -63,18 +63,13 @@ func TestStartThatAppearsLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSandbox()
-		var tag atomic.Value
-		f.start = func(ctx context.Context, r *startRequest, _ *startStream) error {
-			tag.Store(r.Msg.GetTag())
-			<-ctx.Done()
-			return ctx.Err()
-		}
+		tag := f.startUnheard()
 		asked := 0
 		f.list = func(context.Context) ([]*process.ProcessInfo, error) {
 			if asked++; asked < 3 {
 				return nil, nil
 			}
-			mine, _ := tag.Load().(string)
+			mine := tag()
 			return []*process.ProcessInfo{{Pid: 3, Tag: &mine}}, nil
 		}
 		var killed atomic.Uint32

@@ -293,6 +293,18 @@ func sendTo(s *attachStream, events ...*process.ProcessEvent) error {
 	return nil
 }
 
+// startUnheard makes f start commands whose start event never comes, and returns what
+// tells the tag of the last one.
+func (f *fakeSandbox) startUnheard() (tag func() string) {
+	var last atomic.Value
+	f.start = func(ctx context.Context, r *startRequest, _ *startStream) error {
+		last.Store(r.Msg.GetTag())
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return func() string { return fmt.Sprint(last.Load()) }
+}
+
 // script is a start that sends events and ends.
 func script(events ...*process.ProcessEvent) func(context.Context, *startRequest, *startStream) error {
 	return func(_ context.Context, _ *startRequest, s *startStream) error { return send(s, events...) }
